@@ -13,7 +13,13 @@ from functools import lru_cache
 
 MAX_PATH_CHARS = 512
 
-EXTENSIONS = frozenset(
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text: long tables read better as prose than as a column of literals."""
+    return frozenset(text.split())
+
+
+EXTENSIONS = word_set(
     """
     py pyi pyx ipynb js jsx mjs cjs ts tsx mts cts vue svelte astro go rs java kt kts scala groovy gradle clj cljs edn
     c h cc cpp cxx hh hpp hxx cu cuh cs csproj sln fs fsx vb swift mm rb erb rake gemspec php pl pm lua r rmd jl ex exs
@@ -25,22 +31,20 @@ EXTENSIONS = frozenset(
     otf woff woff2 zip tar gz tgz bz2 xz zst 7z jar war whl apk ipa exe dll dylib pem crt cer pub gpg asc tmp bak
     orig rej pid sock service timer onnx safetensors gguf pt pth ckpt npy npz pkl h5 snap map lcov traj ics eml
     sum mod work http rest feature storyboard xib pbxproj xcconfig entitlements resx xaml razor cshtml tcl vim el lisp
-    """.split()
+    """
 )
 """Extensions, lower case, that make a bare word a file. Attribute-like ones are narrowed by `_is_attribute`."""
 
-_SLASHED_EXTENSIONS = EXTENSIONS | frozenset("m s v d y l o a so out bin key data text config class f90 f pas".split())
+_SLASHED_EXTENSIONS = EXTENSIONS | word_set("m s v d y l o a so out bin key data text config class f90 f pas")
 
-FILE_NAMES = frozenset(
+FILE_NAMES = word_set(
     """
     Dockerfile Containerfile Makefile GNUmakefile Jenkinsfile Vagrantfile Procfile Gemfile Rakefile Brewfile Podfile
     Fastfile Appfile Pipfile Justfile justfile Caddyfile Tiltfile Earthfile Guardfile Dangerfile Snakefile Berksfile
     Cartfile Doxyfile CODEOWNERS
-    """.split()
+    """
 )
-_SLASHED_NAMES = FILE_NAMES | frozenset(
-    "README LICENSE NOTICE COPYING CHANGELOG AUTHORS VERSION makefile dockerfile".split()
-)
+_SLASHED_NAMES = FILE_NAMES | word_set("README LICENSE NOTICE COPYING CHANGELOG AUTHORS VERSION makefile dockerfile")
 
 _DOT_FILE = re.compile(
     r"\.(?:env(?:\.[\w-]+)*|envrc|git(?:ignore|attributes|modules|keep|config)|mailmap|editorconfig|npmrc|nvmrc|yarnrc"
@@ -49,27 +53,28 @@ _DOT_FILE = re.compile(
     r"|clang-tidy|cursorrules|windsurfrules|clinerules|mcp|[a-z][\w-]*(?:rc|ignore))"
     r"(?:\.(?:js|cjs|mjs|ts|json|yaml|yml|toml))?"
 )
-_PRODUCTS = frozenset(
+_PRODUCTS = word_set(
     """
     node next nuxt vue react express three d3 ember backbone angular alpine chart moment discord nest p5 require solid
     svelte knockout underscore handlebars mustache video babylon phaser pixi tensorflow brain ml5 plotly leaflet hammer
-    anime typed particles pdf ethers web3 polymer meteor sails koa hapi fastify electron deno bun preact lit stimulus
-    """.split()
+    anime typed particles pdf ethers web3 polymer cytoscape meteor sails koa hapi fastify electron deno bun preact
+    lit stimulus
+    """
 )
-_TLDS = frozenset(
-    "com org net io dev ai app co uk de fr jp cn ru eu gov edu info me tv xyz cloud internal local localhost".split()
+_TLDS = word_set(
+    "com org net io dev ai app co uk de fr jp cn ru eu gov edu info me tv xyz cloud internal local localhost"
 )
-_RECEIVERS = frozenset(
+_RECEIVERS = word_set(
     """
     self this cls console process math np numpy torch tf pd res resp response req request r e err error event evt ctx
     context obj args props window document logger log logging mutex os sys meta deno bun import.meta t s m x it item
     user data node element el app.config std fmt git session client server.config
-    """.split()
+    """
 )
-_ATTRIBUTES = frozenset("log env json lock db zip c h r md sql html css sh map diff pid mod sum work http rest".split())
-_LOCK_STEMS = frozenset("yarn cargo poetry gemfile composer pipfile flake uv bun mix pdm pubspec podfile deno".split())
-_NEVER_BARE = frozenset("map mod sum work http rest feature service timer r".split())
-_BARE_EXACT = frozenset("go.mod go.sum go.work".split())
+_ATTRIBUTES = word_set("log env json lock db zip c h r md sql html css sh map diff pid mod sum work http rest")
+_LOCK_STEMS = word_set("yarn cargo poetry gemfile composer pipfile flake uv bun mix pdm pubspec podfile deno")
+_NEVER_BARE = word_set("map mod sum work http rest feature service timer r")
+_BARE_EXACT = word_set("go.mod go.sum go.work")
 
 _TOKEN = re.compile(
     r"[A-Za-z]:[\\/][^\s\"'`<>|*?,;:()\[\]{}=。，、；：（）「」《》“”‘’]+"
@@ -80,16 +85,20 @@ _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _ESCAPE = re.compile(r"\\[nrtux0\"']")
 _SYSTEM_FILE = re.compile(r"/(?:etc|usr/(?:local/)?s?bin|s?bin)/[\w.@+-]+(?:/[\w.@+-]+)*")
-_SPACED = re.compile(r"`([^`\n]{3,200})`|\"([^\"\n]{3,200})\"|(?<![\w])'([^'\n]{3,120}\.\w{1,8})'")
+_ANCHOR = re.compile(r"\.[A-Za-z/\\]")
+_NAME_ANCHOR = re.compile(r"file(?!\w)")
+_RARE_ANCHOR = re.compile(r"~[/\\]|:\\|/etc/|/bin/")
+_WORD_END = re.compile(r"[^\s。，、；：！？（）「」《》]{0,1024}")
+_SPACED_END = re.compile(r"(\.[A-Za-z0-9]{1,8})(?::\d+){0,2}[`\"']")
 _NOT_IN_A_PATH = re.compile(r"[|;<>$&=(){}\"*?!]|://|(?:^|\s)-|\s{2}|,\s")
-_COMMANDS = frozenset(
+_COMMANDS = word_set(
     """
     cat sed git python python3 npm npx node run cd vim vi nano rm go make cp mv ls grep rg head tail less touch mkdir
     chmod chown docker kubectl cargo pip uv ruff mypy pytest bash sh zsh source code open curl wget yarn pnpm bun deno
     java javac gcc g++ clang ruby perl php awk jq diff tar unzip sudo env export import from echo tee find xargs ssh
     the to in is it see into was use edit read with this that fix add update delete remove create and or then const let
     var return new function def class if not are at by
-    """.split()
+    """
 )
 
 
@@ -140,31 +149,45 @@ def is_file_like(path: str) -> bool:
 
 def text_paths(text: str, cwd: str) -> list[str]:
     """The paths that a text names, each once, in order of their first mention; as `relative_path` writes them."""
+    anchors = [match.start() for match in _ANCHOR.finditer(text)]
+    if "file" in text:
+        anchors += [m.start() for m in _NAME_ANCHOR.finditer(text) if text[m.start() - 1 : m.start()].isalpha()]
+    if "~" in text or ":\\" in text or "/etc/" in text or "/bin/" in text:
+        anchors += [match.start() for match in _RARE_ANCHOR.finditer(text)]
+    if not anchors:
+        return []
+    anchors.sort()
+    spaced = _spaced_paths(text) if "`" in text or '"' in text or "'" in text else {}
     found: dict[str, None] = {}
-    spaced: list[str] = []
-    if "`" in text or '"' in text or "'" in text:
-        text = _lift_spaced(text, spaced)
-    for word in dict.fromkeys(text.split()):
-        if "." in word or "/" in word or "\\" in word or "file" in word or "\x00" in word:
-            _collect(word, cwd, spaced, found)
+    seen: set[str] = set()
+    done = 0
+    for anchor in anchors:
+        if anchor < done:
+            continue
+        low = max(done, anchor - MAX_PATH_CHARS)
+        start = 1 + max(low - 1, *(text.rfind(space, low, anchor) for space in " \n\t"))
+        if spaced and (hit := next((span for span in spaced if span[0] < anchor < span[1]), None)):
+            found[relative_path(spaced[hit], cwd)] = None
+            done = hit[1]
+            continue
+        done = _WORD_END.match(text, anchor).end()  # type: ignore[union-attr]
+        word = text[start:done]
+        if word not in seen:
+            seen.add(word)
+            _collect(word, cwd, found)
     return list(found)
 
 
-def _collect(word: str, cwd: str, spaced: list[str], found: dict[str, None]) -> None:
-    if word.startswith("\x00") or "\x00" in word:
-        for number in re.findall("\x00(\\d+)\x00", word):
-            found[relative_path(spaced[int(number)], cwd)] = None
-        word = re.sub("\x00\\d+\x00", " ", word)
-    if len(word) > 4 * MAX_PATH_CHARS:
-        return
+def _collect(word: str, cwd: str, found: dict[str, None]) -> None:
     if "://" in word or "www." in word:
         word = _URL.sub(" ", word)
     if "@" in word:
         word = _EMAIL.sub(lambda m: m[0] if m[0].endswith((".png", ".jpg", ".svg")) else " ", word)
     for match in _TOKEN.finditer(word):
+        if len(match[0]) < 3:
+            continue
         before = word[match.start() - 1] if match.start() else ""
-        after = word[match.end() :]
-        path = _path_of(match[0], before, after, cwd)
+        path = _path_of(match[0], before, word[match.end() :], cwd)
         if path:
             path = relative_path(path, cwd)
             if path:
@@ -248,17 +271,18 @@ def _without_cjk_lead(path: str) -> str:
     return path[: tail.end(1)] if tail else path
 
 
-def _lift_spaced(text: str, spaced: list[str]) -> str:
-    """Replaces quoted or back-ticked paths that hold spaces by numbered marks, so that splitting keeps them whole."""
-
-    def lift(match: re.Match[str]) -> str:
-        body = match[1] or match[2] or match[3]
-        if " " not in body or not _is_spaced_path(body):
-            return match[0]
-        spaced.append(body)
-        return f" \x00{len(spaced) - 1}\x00 "
-
-    return _SPACED.sub(lift, text.replace("\x00", " ") if "\x00" in text else text)
+def _spaced_paths(text: str) -> dict[tuple[int, int], str]:
+    """Quoted or back-ticked paths that hold spaces, by their span with the quotes."""
+    spans: dict[tuple[int, int], str] = {}
+    for match in _SPACED_END.finditer(text):
+        end = match.end() - 1
+        start = text.rfind(text[end], max(0, end - 200), match.start())
+        if start < 0 or (text[end] == "'" and text[start - 1 : start].isalnum()):
+            continue
+        body = text[start + 1 : match.end(1)]
+        if " " in body and "\n" not in body and _is_spaced_path(body):
+            spans[(start, end)] = body
+    return spans
 
 
 def _is_spaced_path(body: str) -> bool:

@@ -11,38 +11,43 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from backfill.paths import is_file_like
+from backfill.paths import is_file_like, word_set
 from backfill.types import FileAction
 
 MAX_COMMAND_CHARS = 32_768
 _MAX_DEPTH = 3
 
-_PATCH_LINE = re.compile(r"^\s*\*\*\* (Add File|Update File|Delete File|Move to): (.+?)\s*$", re.M)
-_PATCH_BODY = re.compile(r"\*\*\* Begin Patch.*?(?:\*\*\* End Patch|\Z)", re.S)
-_DIFF_PAIR = re.compile(r"^--- (?:a/)?([^\t\n]+?)(?:\t[^\n]*)?\r?\n\+\+\+ (?:b/)?([^\t\n]+?)(?:\t[^\n]*)?\r?$", re.M)
-_HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_][\w]*)\1([^\n]*)\n(.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.S | re.M)
-_WORD = re.compile(
-    r"(?P<space>[ \t\r]+|\\\r?\n)|(?P<comment>(?<![^\s;|&])#[^\n]*)|(?P<op>\d?>>|\d?>\||&>>?|\d?>&\d?|\d?>|<<<|<|\|\||&&|[|;&\n()])"
-    r"|(?P<word>(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|\\|[^\s'\"\\|;&<>()]|['\"])+)",
-    re.S,
+_PATCH_LINE = re.compile(r"^\s*\*\*\* (Add File|Update File|Delete File|Move to): (.+?)\s*$", re.MULTILINE)
+_PATCH_BODY = re.compile(r"\*\*\* Begin Patch.*?(?:\*\*\* End Patch|\Z)", re.DOTALL)
+_DIFF_PAIR = re.compile(
+    r"^--- (?:a/)?([^\t\n]+?)(?:\t[^\n]*)?\r?\n\+\+\+ (?:b/)?([^\t\n]+?)(?:\t[^\n]*)?\r?$", re.MULTILINE
 )
-_PIECE = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\([\s'\"\\$`()&;|<>*?\[\]#!{}])|(.)", re.S)
+_HEREDOC = re.compile(
+    r"<<-?[ \t]*(['\"]?)([A-Za-z_][\w]*)\1([^\n]*)\n(.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+)
+_WORD = re.compile(
+    r"(?P<space>[ \t\r]+|\\\r?\n)|(?P<comment>(?<![^\s;|&])#[^\n]*)|"
+    r"(?P<op>\d?>>|\d?>\||&>>?|\d?>&\d?|\d?>|<<<|<|\|\||&&|[|;&\n()])"
+    r"|(?P<word>(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|\\|[^\s'\"\\|;&<>()]|['\"])+)",
+    re.DOTALL,
+)
+_PIECE = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\([\s'\"\\$`()&;|<>*?\[\]#!{}])|(.)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _NOT_PLAIN = re.compile(r"[$`*?\n]|\{[^}]*,|://|^-|^\d+$")
 
-_WRAPPERS = frozenset("sudo time env nohup command exec builtin nice stdbuf doas then do else if while until ! {".split())
-_SHELLS = frozenset("bash sh zsh dash ksh fish pwsh powershell powershell.exe cmd cmd.exe".split())
-_READERS = frozenset(
+_WRAPPERS = word_set("sudo time env nohup command exec builtin nice stdbuf doas then do else if while until ! {")
+_SHELLS = word_set("bash sh zsh dash ksh fish pwsh powershell powershell.exe cmd cmd.exe")
+_READERS = word_set(
     """
     cat head tail less more nl tac bat batcat wc xxd hexdump od file diff cmp md5sum sha256sum sort uniq cut source .
     type get-content gc view strings column fold stat open
-    """.split()
+    """
 )
-_PATTERN_READERS = frozenset("grep egrep fgrep rg ag awk gawk jq yq sed".split())
-_SILENT = frozenset(
-    "echo printf cd pushd mkdir ls pwd export find test [ [[ kill sleep which alias set read for case true".split()
+_PATTERN_READERS = word_set("grep egrep fgrep rg ag awk gawk jq yq sed")
+_SILENT = word_set(
+    "echo printf cd pushd mkdir ls pwd export find test [ [[ kill sleep which alias set read for case true"
 )
-_VALUE_FLAGS = frozenset("-n -c -A -B -C -m -e -f -g -t --type --include --exclude -k -d -F -v --arg --max-count".split())
+_VALUE_FLAGS = word_set("-n -c -A -B -C -m -e -f -g -t --type --include --exclude -k -d -F -v --arg --max-count")
 
 
 def command_paths(command: str, depth: int = 0) -> Iterator[tuple[str, FileAction]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from backfill.paths import MAX_PATH_CHARS, is_file_like, relative_path, text_paths
+from backfill.paths import MAX_PATH_CHARS, is_file_like, relative_path, text_paths, word_set
 from backfill.shellpaths import command_paths, diff_paths, patch_paths
 from backfill.types import ACTION_RANK, Exchange, FileAction, FileOrigin, FileTouched
 
@@ -73,21 +73,23 @@ _VERBS: tuple[tuple[str, FileAction], ...] = (
     ("edit|replace|insert|updat|patch|modif|append|rename|rewrit", "edited"),
     ("read|view|open|load|show|cat", "read"),
 )
-_PATH_KEYS = frozenset(
+_PATH_KEYS = word_set(
     """
     filepath path notebookpath filename file targetfile relativepath absolutepath relativeworkspacepath fullpath
     abspath uri paths files filepaths filenames pathinproject inputfile outputfile sourcefile targetpath
     targetnotebook documentpath searchpath
-    """.split()
+    """
 )
-_NESTED_KEYS = frozenset("edits args file files operations changes input params arguments".split())
-_SOURCE_KEYS = frozenset("source src from oldpath sourcepath oldname frompath path filepath sourcefile".split())
-_TARGET_KEYS = frozenset("destination dest dst to newpath targetpath destinationpath newname topath target".split())
-_COMMAND_KEYS = frozenset("command cmd script commands commandline code".split())
-_PATCH_KEYS = frozenset("input patch patchtext diff content patchcontent".split())
+_NESTED_KEYS = word_set("edits args file files operations changes input params arguments")
+_SOURCE_KEYS = word_set("source src from oldpath sourcepath oldname frompath path filepath sourcefile")
+_TARGET_KEYS = word_set("destination dest dst to newpath targetpath destinationpath newname topath target")
+_COMMAND_KEYS = word_set("command cmd script commands commandline code")
+_PATCH_KEYS = word_set("input patch patchtext diff content patchcontent")
 
-_UPDATED = re.compile(r"has been (?:updated|overwritten)|\boverwr(?:ote|itten)\b|successfully (?:updated|modified)|\AUpdated\b")
-_CREATED = re.compile(r"creat", re.I)
+_UPDATED = re.compile(
+    r"has been (?:updated|overwritten)|\boverwr(?:ote|itten)\b|successfully (?:updated|modified)|\AUpdated\b"
+)
+_CREATED = re.compile(r"creat", re.IGNORECASE)
 _REFUSED = re.compile(
     r"\s*(?:<tool_use_error>|The user doesn't want to|File (?:has not been read|does not exist)|String to replace not"
     r" found|apply_patch verification failed|The user rejected|User rejected)"
