@@ -1,0 +1,261 @@
+"""Parquet on the light side: chosen columns and row groups into Python values, through arro3 and without pyarrow.
+
+arro3 reads whole files only. So the needed column chunks are cut out of the memory-mapped file, a footer that names
+just these is written behind them, and arro3 is given that small file: a hit costs the row groups it stands in, not the
+segment. A file may be a stranger's: sizes are checked against limits before anything is decoded. Deliberately absent:
+writing (see `tables.py`) and predicates; who asks for rows knows their positions.
+"""
+
+from __future__ import annotations
+
+import mmap
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backfill.errors import BundleError
+from backfill.parquet_footer import I32, I64, LIST, STRUCT, ThriftReader, ThriftStruct, check_pages, thrift_bytes
+
+ID_BYTES = 16
+MAX_FOOTER_BYTES = 64 << 20
+MAX_ROWS = 1 << 31
+MAX_DECODED_BYTES = 2 << 30
+BATCH_ROWS = 4096
+
+_MAGIC = b"PAR1"
+_CODECS = (0, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """One leaf column of one row group: its bytes in the file and its entry of the footer."""
+
+    start: int
+    size: int
+    codec: int
+    entry: ThriftStruct
+
+
+class ParquetFile:
+    """An open Parquet file. Reads are thread-safe; the footer alone is read on opening.
+
+    Raises BundleError when the file is no Parquet file, is damaged, or passes the limits.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as handle:
+                self._data = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as error:
+            raise BundleError(f"cannot open {path.name}: {error}") from error
+        self._footer = self._read_footer()
+        try:
+            self._open_schema()
+        except (KeyError, TypeError, IndexError, ValueError, UnicodeDecodeError) as error:
+            raise self._damaged() from error
+
+    def _damaged(self) -> BundleError:
+        return BundleError(f"{self.path.name} is damaged", hint="backfill verify names every damaged file")
+
+    def _read_footer(self) -> ThriftStruct:
+        data = self._data
+        if len(data) < 12 or bytes(data[:4]) != _MAGIC or bytes(data[-4:]) != _MAGIC:
+            raise BundleError(f"{self.path.name} is not a Parquet file")
+        size = int.from_bytes(data[-8:-4], "little")
+        if size > min(len(data) - 12, MAX_FOOTER_BYTES):
+            raise self._damaged()
+        return ThriftReader(bytes(data[-8 - size : -8])).struct()
+
+    def _open_schema(self) -> None:
+        schema: list[ThriftStruct] = self._footer[2][1][1]
+        self.n_rows = int(self._footer[3][1])
+        self.names: list[str] = []
+        self._elements: dict[str, list[ThriftStruct]] = {}
+        self._leaves: dict[str, range] = {}
+        pos = leaf = 1
+        for _ in range(int(schema[0][5][1])):
+            end, leaves = _subtree(schema, pos)
+            name = schema[pos][4][1].decode()
+            self.names.append(name)
+            self._elements[name] = schema[pos:end]
+            self._leaves[name] = range(leaf - 1, leaf - 1 + leaves)
+            pos, leaf = end, leaf + leaves
+        groups: list[ThriftStruct] = self._footer[4][1][1]
+        self._group_rows = [int(group[3][1]) for group in groups]
+        self._groups: list[list[ThriftStruct]] = [group[1][1][1] for group in groups]
+        self.group_starts = [0]
+        for rows in self._group_rows:
+            self.group_starts.append(self.group_starts[-1] + rows)
+        if min(self._group_rows, default=0) < 0 or self.group_starts[-1] != self.n_rows or self.n_rows > MAX_ROWS:
+            raise self._damaged()
+
+    def read(self, columns: Sequence[str], groups: Sequence[int] | None = None) -> dict[str, list[Any]]:
+        """Column -> values of the given row groups (all by default), in the order of the file.
+
+        Times become microseconds, dates days since 1970, structs dictionaries, ids bytes.
+        """
+        out: dict[str, list[Any]] = {name: [] for name in columns}
+        for batch in self._batches(columns, range(len(self._groups)) if groups is None else groups):
+            for name in columns:
+                out[name].extend(_values(batch.column(name)))
+        return out
+
+    def rows_at(self, columns: Sequence[str], positions: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Position -> row, decoding only the row groups that hold the positions."""
+        wanted = sorted(set(positions))
+        rows: dict[int, dict[str, Any]] = {}
+        for group in sorted({self._group_of(position) for position in wanted}):
+            start = self.group_starts[group]
+            for batch in self._batches(columns, [group]):
+                arrays = {name: batch.column(name) for name in columns}
+                end = start + batch.num_rows
+                for position in wanted[bisect_left(wanted, start) : bisect_left(wanted, end)]:
+                    at = position - start
+                    rows[position] = {name: _values(array.slice(at, 1))[0] for name, array in arrays.items()}
+                start = end
+        return rows
+
+    def ids(self, column: str) -> IdColumn:
+        """A column of 16-byte ids, without nulls, as one block of bytes."""
+        values = self.read([column])[column]
+        if any(not isinstance(value, bytes) or len(value) != ID_BYTES for value in values):
+            raise self._damaged()
+        return IdColumn(b"".join(values))
+
+    def _group_of(self, position: int) -> int:
+        if not 0 <= position < self.n_rows:
+            raise BundleError(f"{self.path.name} has no row {position}")
+        return bisect_left(self.group_starts, position + 1) - 1
+
+    def _batches(self, columns: Sequence[str], groups: Sequence[int]) -> Iterator[Any]:
+        missing = [name for name in columns if name not in self._leaves]
+        if missing:
+            raise BundleError(f"{self.path.name} lacks the columns {', '.join(missing)}")
+        if not groups or not self.n_rows:
+            return
+        small = self._cut(columns, groups)
+        from arro3.io import read_parquet
+
+        decoded = 0
+        try:
+            for batch in read_parquet(small, batch_size=BATCH_ROWS):
+                decoded += batch.nbytes
+                if decoded > MAX_DECODED_BYTES:
+                    raise BundleError(f"{self.path.name} decodes to more than {MAX_DECODED_BYTES:,} bytes")
+                yield batch
+        except (BundleError, GeneratorExit, KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:
+            # A panic of the Rust reader over damaged data is no subclass of Exception.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise self._damaged() from error
+
+    def _cut(self, columns: Sequence[str], groups: Sequence[int]) -> bytes:
+        """A Parquet file of the given columns and row groups alone."""
+        out = bytearray(_MAGIC)
+        budget = MAX_DECODED_BYTES
+        new_groups: list[ThriftStruct] = []
+        names = [name for name in self.names if name in columns]
+        for group in groups:
+            entries: list[ThriftStruct] = []
+            for name in names:
+                for leaf in self._leaves[name]:
+                    chunk = self._chunk(group, leaf)
+                    data = self._data[chunk.start : chunk.start + chunk.size]
+                    budget -= check_pages(data, chunk.codec, budget)
+                    entries.append(_moved(chunk.entry, len(out) - chunk.start))
+                    out += data
+            rows = self._group_rows[group]
+            new_groups.append({1: (LIST, (STRUCT, entries)), 2: (I64, len(out)), 3: (I64, rows)})
+        footer = self._small_footer(names, new_groups)
+        return bytes(out + footer + len(footer).to_bytes(4, "little") + _MAGIC)
+
+    def _small_footer(self, names: Sequence[str], groups: list[ThriftStruct]) -> bytes:
+        root: ThriftStruct = {**self._footer[2][1][1][0], 5: (I32, len(names))}
+        schema = [root, *(element for name in names for element in self._elements[name])]
+        rows = sum(group[3][1] for group in groups)
+        fields: ThriftStruct = {
+            1: (I32, self._footer[1][1]),
+            2: (LIST, (STRUCT, schema)),
+            3: (I64, rows),
+            4: (LIST, (STRUCT, groups)),
+        }
+        return thrift_bytes(fields)
+
+    def _chunk(self, group: int, leaf: int) -> _Chunk:
+        try:
+            entry = self._groups[group][leaf]
+            meta: ThriftStruct = entry[3][1]
+            codec, size = int(meta[4][1]), int(meta[7][1])
+            # Writers that use no dictionary may leave its offset out, or write 0.
+            start = min(offset for key in (9, 11) if (offset := int(meta.get(key, (I64, 0))[1])) > 0)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise self._damaged() from error
+        if codec not in _CODECS:
+            raise BundleError(f"{self.path.name} is compressed by something else than zstd")
+        if size < 0 or start + size > len(self._data):
+            raise self._damaged()
+        return _Chunk(start, size, codec, entry)
+
+
+class IdColumn(Sequence[bytes]):
+    """Ids of 16 bytes side by side; `find` and `starting_with` want them sorted."""
+
+    def __init__(self, block: bytes) -> None:
+        self.block = block
+
+    def __len__(self) -> int:
+        return len(self.block) // ID_BYTES
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        if not -len(self) <= row < len(self):
+            raise IndexError(row)
+        at = row % len(self) * ID_BYTES
+        return self.block[at : at + ID_BYTES]
+
+    def starting_with(self, prefix_hex: str) -> range:
+        """Rows whose id starts with the hex digits."""
+        low = bytes.fromhex(prefix_hex.ljust(2 * ID_BYTES, "0"))
+        high = bytes.fromhex(prefix_hex.ljust(2 * ID_BYTES, "f"))
+        return range(bisect_left(self, low), bisect_left(self, high + b"\0"))
+
+
+def _subtree(schema: list[ThriftStruct], pos: int) -> tuple[int, int]:
+    """(position after the column that starts at `pos` of the flattened schema, its leaf columns)."""
+    todo, leaves = 1, 0
+    while todo:
+        children = int(schema[pos].get(5, (I32, 0))[1])
+        if children < 0:
+            raise ValueError("negative number of children")
+        todo += children - 1
+        leaves += not children
+        pos += 1
+    return pos, leaves
+
+
+def _moved(entry: ThriftStruct, by: int) -> ThriftStruct:
+    """A column chunk's footer entry after its bytes moved; indexes and filters that stayed behind are left out."""
+    meta: ThriftStruct = {key: value for key, value in entry[3][1].items() if key not in (12, 13, 14, 15)}
+    for key in (9, 11):
+        if key in meta and meta[key][1] > 0:
+            meta[key] = (I64, meta[key][1] + by)
+    meta.pop(10, None)
+    return {2: (I64, 0), 3: (STRUCT, meta)}
+
+
+def _values(array: Any) -> list[Any]:
+    from arro3.core import DataType
+
+    kind = array.type
+    if DataType.is_timestamp(kind):
+        array = array.cast(DataType.int64())
+    elif DataType.is_date32(kind):
+        array = array.cast(DataType.int32())
+    values: list[Any] = array.to_pylist()
+    return values
