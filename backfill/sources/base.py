@@ -1,0 +1,144 @@
+"""What a reader is, what it may know of its unit, and small parsers that formats share.
+
+A reader claims a unit by the content of its beginning and turns the unit's bytes into records. Deliberately absent:
+segmentation; a reader says what happened in a record, never where an exchange begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, BinaryIO, Protocol
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from backfill.records import Record
+
+_EPOCH_ORDINAL_S = 62_135_596_800  # seconds from 0001-01-01 to 1970-01-01
+_NUMERIC_MIN_S, _NUMERIC_MAX_S = 946_684_800, 4_102_444_800  # 2000 to 2100
+
+
+@dataclass(slots=True)
+class Unit:
+    """One source unit while it is read. `source` is its POSIX path below its source, `size_bytes` how far it is read.
+
+    `file` is at the beginning, of which `head` is a copy; `hashed` takes every byte that was read. `decode_errors`
+    counts lines with invalid UTF-8 or lone surrogates, which are read as U+FFFD.
+    """
+
+    file: BinaryIO
+    source: str
+    size_bytes: int
+    assume_tz: str
+    hashed: Any
+    head: bytes = b""
+    bytes_read: int = 0
+    decode_errors: int = 0
+
+    def read(self, n_bytes: int) -> bytes:
+        """At most `n_bytes` more bytes of the unit."""
+        data = self.file.read(n_bytes)
+        self.hashed.update(data)
+        self.bytes_read += len(data)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of a unit: its first values that parse, and the raw bytes for a first line that is not complete."""
+
+    source: str
+    raw: bytes
+    objects: Sequence[dict[str, Any]] = field(default_factory=tuple)
+    complete_lines: int = 0
+
+
+class Reader(Protocol):
+    """One transcript format."""
+
+    @property
+    def name(self) -> str:
+        """The agent that occurrences are filed under."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Raised when the reader understands more: its rows then replace those that it read before."""
+        ...
+
+    def claims(self, head: Head) -> bool:
+        """Whether the unit is of this format, by its content."""
+        ...
+
+    def records(self, unit: Unit) -> Iterator[Record]:
+        """The unit's records in file order; each ends where the next begins or before."""
+        ...
+
+
+def parse_time(value: Any, assume_tz: str) -> tuple[int | None, bool]:
+    """(microseconds since 1970 UTC or None, whether the zone was assumed) of ISO 8601 text or an epoch number.
+
+    Numbers are taken as seconds, milliseconds, microseconds or nanoseconds by their size (years 2000 to 2100).
+    """
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return None, False
+        offset = moment.utcoffset()
+        if offset is None:
+            moment = moment.replace(tzinfo=_zone(assume_tz))
+            moment_offset = moment.utcoffset()
+            shift_s = 0 if moment_offset is None else round(moment_offset.total_seconds())
+        else:
+            shift_s = round(offset.total_seconds())
+        days = moment.toordinal() - 1
+        seconds = days * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second - _EPOCH_ORDINAL_S - shift_s
+        return seconds * 1_000_000 + moment.microsecond, offset is None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        for scale in (1_000_000, 1_000, 1):
+            if _NUMERIC_MIN_S <= value * scale / 1_000_000 <= _NUMERIC_MAX_S:
+                return round(value * scale), False
+        if _NUMERIC_MIN_S <= value / 1e9 <= _NUMERIC_MAX_S:
+            return round(value / 1000), False
+    return None, False
+
+
+@lru_cache(maxsize=8)
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
+
+
+def parse_arguments(value: Any) -> Any:
+    """Arguments of a tool call: JSON text is parsed, other text stays text."""
+    if isinstance(value, str):
+        try:
+            parsed = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            return value
+        return parsed if isinstance(parsed, (dict, list)) else value
+    return {} if value is None else value
+
+
+def text_of(content: Any) -> str:
+    """The text of message content: a string, or the text blocks of a list, joined by line breaks."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = (block if isinstance(block, str) else _block_text(block) for block in content)
+        return "\n".join(text for text in texts if text)
+    return ""
+
+
+def _block_text(block: Any) -> str:
+    if not isinstance(block, dict):
+        return ""
+    text = block.get("text")
+    if isinstance(text, str):
+        return text
+    if isinstance(block.get("url"), str):  # a hit of a web search
+        return f"{block.get('title') or ''} {block['url']}".strip()
+    return ""

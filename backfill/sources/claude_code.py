@@ -1,0 +1,393 @@
+"""Claude Code sessions: `~/.claude/projects/**/*.jsonl`, one JSON record per line.
+
+One line is one block group of a message; sidechains of sub-agents lie inline, in `agent-*.jsonl` beside the session or
+below it. Tool results are read from the message content; `toolUseResult` repeats them and is ignored. Deliberately
+absent: `progress` records, which embed whole messages of sub-agents that have files of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from backfill.records import (
+    Act,
+    AgentText,
+    Compacted,
+    Prompt,
+    Queued,
+    Record,
+    Skip,
+    Steered,
+    Thinking,
+    Titled,
+    ToolResult,
+    ToolUse,
+    Unqueued,
+)
+from backfill.sources.base import Head, Unit, parse_arguments, parse_time, text_of
+from backfill.sources.jsonl import Decoder, lines
+from backfill.sources.typed import command_act, merge_prompts, queued_text, user_acts
+
+_TYPES = frozenset((
+    "user", "human", "assistant", "system", "summary", "progress", "queue-operation", "attachment",
+    "file-history-snapshot", "last-prompt", "pr-link", "permission-mode", "ai-title", "custom-title",
+    "agent-name", "mode", "worktree-state", "relocated", "bridge-session", "frame-link", "started", "result",
+))  # fmt: skip
+_SESSIONLESS = frozenset(("summary", "file-history-snapshot"))
+_SYNTHETIC = "<synthetic>"
+_WARMUP = "Warmup"
+
+
+class _Inner(msgspec.Struct, gc=False):
+    """A block inside a tool result."""
+
+    type: str = ""
+    text: str | None = None
+    title: str | None = None
+    url: str | None = None
+
+
+class _Block(msgspec.Struct, gc=False):
+    """A content block of a message."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Any = None
+    tool_use_id: str | None = None
+    content: str | list[_Inner] | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    """The API message of a line."""
+
+    id: str | None = None
+    model: str | None = None
+    content: str | list[_Block] | None = None
+
+
+class _Line(msgspec.Struct, gc=False):
+    """What is read of one line."""
+
+    type: str = ""
+    uuid: str | None = None
+    parentUuid: str | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
+    logicalParentUuid: str | None = None  # noqa: N815
+    sessionId: str | None = None  # noqa: N815
+    session_id: str | None = None
+    agentId: str | None = None  # noqa: N815
+    isSidechain: bool | None = None  # noqa: N815
+    timestamp: str | None = None
+    cwd: str | None = None
+    gitBranch: str | None = None  # noqa: N815
+    message: _Message | None = None
+    isMeta: bool | None = None  # noqa: N815
+    isCompactSummary: bool | None = None  # noqa: N815
+    isVisibleInTranscriptOnly: bool | None = None  # noqa: N815
+    isApiErrorMessage: bool | None = None  # noqa: N815
+    sourceToolUseID: str | None = None  # noqa: N815
+    origin: Any = None
+    subtype: str | None = None
+    content: Any = None
+    operation: str | None = None
+    attachment: Any = None
+    summary: str | None = None
+    leafUuid: str | None = None  # noqa: N815
+    aiTitle: str | None = None  # noqa: N815
+    customTitle: str | None = None  # noqa: N815
+
+
+_TEXT_FIELDS = (
+    "type", "uuid", "logicalParentUuid", "sessionId", "session_id", "agentId", "timestamp", "cwd", "gitBranch",
+    "sourceToolUseID", "subtype", "operation", "summary", "leafUuid", "aiTitle", "customTitle",
+)  # fmt: skip
+_FLAG_FIELDS = ("isSidechain", "isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
+
+
+class ClaudeCodeReader:
+    """Reads Claude Code's own session files."""
+
+    name = "claude_code"
+    version = 1
+
+    def claims(self, head: Head) -> bool:
+        """By the first record of a known type that carries a message, a session or a title."""
+        for value in head.objects:
+            if value.get("type") not in _TYPES:
+                continue
+            message = value.get("message")
+            if isinstance(message, dict) and "parts" in message:
+                return False
+            if "payload" in value or "event_msg" in value:
+                return False
+            if message is not None and value["type"] in ("user", "human", "assistant"):
+                return "parentUuid" in value or "id" not in value
+            if value["type"] in ("summary", "file-history-snapshot") or isinstance(value.get("sessionId"), str):
+                return "summary" in value or "snapshot" in value or "sessionId" in value
+        return not head.complete_lines and b'"parentUuid":' in head.raw and b'"parts":' not in head.raw
+
+    def records(self, unit: Unit) -> Iterator[Record]:
+        """One record per line; of a torn line one per whole object on it."""
+        pass_ = _Pass(unit)
+        decoder = Decoder(_Line, _lenient, _is_record, unit)
+        for piece, line, acts in decoder.read(lines(unit)):
+            if line is None:
+                yield Record(piece.start, piece.end, acts)
+            else:
+                yield pass_.record(piece.start, piece.end, line)
+
+
+class _Pass:
+    """What must be remembered from line to line while one unit is read."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._session = ""
+        self._roots: dict[str, str] = {}  # record of an inline sidechain -> uuid of its first record
+        self._last_root = ""
+        self._titles: dict[str, str] = {}  # leaf uuid that has not been seen yet -> title
+        self._leaves: dict[str, str] = {}  # uuid -> session, for summaries that come after their leaf
+
+    def record(self, start: int, end: int, line: _Line) -> Record:
+        """The record of a decoded line."""
+        kind = line.type
+        if kind == "summary":
+            return self._summary(start, end, line)
+        session, parent_session = self._session_of(start, line)
+        if not session:
+            return Record(start, end, [Skip("meta")])
+        message = line.message
+        acts = self._acts(kind, line)
+        if self._titles and line.uuid in self._titles:
+            acts.insert(0, Titled(self._titles.pop(line.uuid)))
+        at, assumed = (None, False) if line.timestamp is None else parse_time(line.timestamp, self._unit.assume_tz)
+        record = Record(start, end, acts, session, parent_session)
+        record.uuid = line.uuid or ""
+        if line.parentUuid is not msgspec.UNSET:
+            record.linked = True
+            record.parent = line.parentUuid
+        record.at = at
+        record.tz_assumed = assumed
+        record.cwd = line.cwd or ""
+        record.branch = line.gitBranch or ""
+        if kind == "assistant" and message is not None:
+            record.turn = message.id or ""
+            if message.model and message.model != _SYNTHETIC:
+                record.model = message.model
+            if message.id and isinstance(message.content, list):
+                record.block = _block_key(message.id, message.content)
+        if line.uuid:
+            self._leaves[line.uuid] = session
+        return record
+
+    def _session_of(self, start: int, line: _Line) -> tuple[str, str]:
+        """(session, parent session) of a line; inline sidechains are told apart by their first record."""
+        own = line.sessionId or line.session_id
+        if own:
+            self._session = own
+        elif line.type in _SESSIONLESS or (line.message is None and line.uuid is None and not self._session):
+            return "", ""
+        else:
+            self._session = self._session or self._unit.source
+        if not line.isSidechain:
+            return self._session, ""
+        if line.agentId:
+            return f"{self._session}/agent-{line.agentId}", self._session
+        parent = line.parentUuid if isinstance(line.parentUuid, str) else ""
+        root = self._roots.get(parent, "")
+        if not root:
+            root = (line.uuid or f"{start}") if line.uuid or not self._last_root else self._last_root
+        if line.uuid:
+            self._roots[line.uuid] = root
+        self._last_root = root
+        return f"{self._session}/sidechain-{root}", self._session
+
+    def _summary(self, start: int, end: int, line: _Line) -> Record:
+        """A title. It may name a record of this file, seen or still to come, or one of another file."""
+        session = self._leaves.get(line.leafUuid or "", "")
+        if session and line.summary:
+            return Record(start, end, [Titled(line.summary)], session)
+        if line.summary and line.leafUuid:
+            self._titles[line.leafUuid] = line.summary
+        return Record(start, end, [Skip("meta")])
+
+    def _acts(self, kind: str, line: _Line) -> list[Act]:
+        if kind == "assistant":
+            return _agent_acts(line)
+        if kind in ("user", "human"):
+            return _user_acts(line)
+        if kind == "queue-operation":
+            return _queue_acts(line)
+        if kind == "system":
+            return _system_acts(line)
+        if kind == "attachment":
+            return _attachment_acts(line.attachment)
+        if kind == "custom-title" and line.customTitle:
+            return [Titled(line.customTitle, given=True)]
+        if kind == "ai-title" and line.aiTitle:
+            return [Titled(line.aiTitle)]
+        return [Skip("meta" if kind in _TYPES else "unknown_type")]
+
+
+def _agent_acts(line: _Line) -> list[Act]:
+    message = line.message
+    if line.isApiErrorMessage or (message is not None and message.model == _SYNTHETIC):
+        return [Skip("api_error")]
+    if line.isMeta:
+        return [Skip("meta")]
+    content = message.content if message is not None else None
+    if isinstance(content, str):
+        return [AgentText(content)]
+    acts: list[Act] = []
+    for block in content or ():
+        kind = block.type
+        if kind == "text":
+            acts.append(AgentText(block.text or ""))
+        elif kind == "thinking":
+            acts.append(Thinking(block.thinking or ""))
+        elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+            acts.append(ToolUse(block.id or "", block.name or "", parse_arguments(block.input)))
+        elif kind.endswith("tool_result"):
+            acts.append(ToolResult(block.tool_use_id or "", _result_text(block.content)))
+    # An agent's record without text is still something from the agent, where there was a message at all.
+    return acts or [AgentText("") if content else Skip("empty")]
+
+
+def _user_acts(line: _Line) -> list[Act]:
+    content = line.message.content if line.message is not None else None
+    if isinstance(content, str):
+        texts, results, images = [content], [], False
+    else:
+        blocks = content or ()
+        texts = [block.text for block in blocks if block.type == "text" and block.text]
+        results = [block for block in blocks if block.type == "tool_result"]
+        images = any(block.type in ("image", "document") for block in blocks)
+    acts: list[Act] = [ToolResult(block.tool_use_id or "", _result_text(block.content)) for block in results]
+    if line.isCompactSummary:
+        return [*acts, Compacted(), Skip("compact_summary")]
+    if line.isMeta or line.isVisibleInTranscriptOnly:
+        return acts or [Skip("meta")]
+    if line.sourceToolUseID or _is_foreign(line.origin):
+        return acts or [Skip("injected")]
+    if line.isSidechain and texts == [_WARMUP]:
+        return [*acts, Skip("warmup")]
+    typed = merge_prompts([act for text in texts for act in user_acts(text)])
+    if any(isinstance(act, Skip) and act.reason == "compact_summary" for act in typed):
+        typed.insert(0, Compacted())
+    acts += typed
+    if images and not texts and not results:
+        acts.append(Prompt("", unanswered="empty"))
+    return acts or [Skip("empty")]
+
+
+def _queue_acts(line: _Line) -> list[Act]:
+    operation = line.operation
+    if operation == "enqueue":
+        text = queued_text(text_of(line.content))
+        return [Queued(text)] if text else [Skip("queue")]
+    if operation == "dequeue":
+        return [Unqueued()]
+    if operation == "remove":
+        return [Unqueued(sure=False)]
+    return [Unqueued(everything=True)] if operation == "popAll" else [Skip("queue")]
+
+
+def _system_acts(line: _Line) -> list[Act]:
+    if line.subtype == "compact_boundary":
+        return [Compacted(line.logicalParentUuid), Skip("meta")]
+    if line.subtype == "local_command" and isinstance(line.content, str):
+        if line.content.lstrip().startswith(("<command-name>", "<command-message>")):
+            return [command_act(line.content)]
+        return [Skip("command")]
+    return [Skip("api_error" if line.subtype == "api_error" else "meta")]
+
+
+def _attachment_acts(attachment: Any) -> list[Act]:
+    if isinstance(attachment, dict) and attachment.get("type") == "queued_command":
+        prompt = attachment.get("prompt")
+        mode = attachment.get("commandMode")
+        if mode in (None, "prompt") and not _is_foreign(attachment.get("origin")):
+            text = queued_text(text_of(prompt))
+            if text:
+                return [Steered(text)]
+        return [Skip("queue")]
+    return [Skip("meta")]
+
+
+def _is_foreign(origin: Any) -> bool:
+    """Whether a record says that no person typed it."""
+    kind = origin.get("kind") if isinstance(origin, dict) else origin
+    return isinstance(kind, str) and kind not in ("human", "user", "prompt", "")
+
+
+def _result_text(content: str | list[_Inner] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = (i.text if i.text is not None else f"{i.title or ''} {i.url}".strip() if i.url else "" for i in content)
+    return "\n".join(text for text in texts if text)
+
+
+def _block_key(message_id: str, blocks: list[_Block]) -> int:
+    """Identity of what a line says of its message; equal keys within a process mean equal content."""
+    if any(block.type == "tool_use" and not block.id for block in blocks):
+        return 0
+    parts = tuple((b.type, b.text, b.thinking, b.id, b.tool_use_id) for b in blocks)
+    return hash((message_id, parts)) if parts else 0
+
+
+def _is_record(line: _Line) -> bool:
+    return line.type in _TYPES and bool(line.sessionId or line.session_id or line.type in _SESSIONLESS)
+
+
+def _lenient(value: Any) -> _Line | None:
+    """A line of any JSON value: what has another type than expected is left out."""
+    if not isinstance(value, dict):
+        return None
+    line = _Line()
+    for name in _TEXT_FIELDS:
+        if isinstance(value.get(name), str):
+            setattr(line, name, value[name])
+    for name in _FLAG_FIELDS:
+        if isinstance(value.get(name), bool):
+            setattr(line, name, value[name])
+    if "parentUuid" in value:
+        line.parentUuid = value["parentUuid"] if isinstance(value["parentUuid"], str) else None
+    line.content = value.get("content")
+    line.attachment = value.get("attachment")
+    line.origin = value.get("origin")
+    line.message = _lenient_message(value.get("message"))
+    return line
+
+
+def _lenient_message(value: Any) -> _Message | None:
+    if isinstance(value, str):
+        return _Message(content=value)
+    if not isinstance(value, dict):
+        return None
+    content = value.get("content")
+    return _Message(
+        id=_text(value.get("id")),
+        model=_text(value.get("model")),
+        content=[_lenient_block(block) for block in content] if isinstance(content, list) else _text(content),
+    )
+
+
+def _lenient_block(value: Any) -> _Block:
+    if isinstance(value, str):
+        return _Block(type="text", text=value)
+    if not isinstance(value, dict):
+        return _Block()
+    block = _Block(input=value.get("input"), content=text_of(value.get("content")))
+    for name in ("type", "text", "thinking", "id", "name", "tool_use_id"):
+        if isinstance(value.get(name), str):
+            setattr(block, name, value[name])
+    return block
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
