@@ -1,0 +1,86 @@
+"""`backfill`: finds the command, runs it, and turns what happens into one message and an exit code.
+
+Exit codes: 0 done, 1 failed, 2 bad usage or config, 75 interrupted (the same command resumes). With `--json` a command
+prints exactly one line on stdout, also when it fails. Only the chosen command's module is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from backfill.errors import BackfillError
+
+COMMANDS: dict[str, str] = {
+    "run": "all stages: transcripts to a bundle; resumes by itself",
+    "scan": "read transcripts into exchanges, occurrences and the ledger",
+    "work": "distill and embed the shards of one worker of a run",
+    "merge": "merge runs and bundles into one bundle",
+    "verify": "check a bundle or a run against its checksums and its own rows",
+    "status": "how far a run is",
+    "query": "search a bundle",
+    "show": "one exchange with its places and neighbours",
+    "rooms": "walk the rooms of a bundle",
+}
+EXIT_INTERRUPTED = 75
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = next((a for a in arguments if not a.startswith("-")), "")
+    parser = _parser()
+    if name not in COMMANDS or arguments[0] != name:
+        parser.parse_args(arguments)
+        parser.print_help()
+        return 2
+    module = importlib.import_module(f"backfill.commands.{name}")
+    command = argparse.ArgumentParser(prog=f"backfill {name}", description=module.__doc__)
+    module.add_arguments(command)
+    if not any("--json" in action.option_strings for action in command._actions):
+        command.add_argument("--json", action="store_true", help="one line of JSON on stdout")
+    return _guarded(module, command.parse_args(arguments[1:]))
+
+
+def _guarded(module: object, args: argparse.Namespace) -> int:
+    try:
+        return int(module.run(args))  # type: ignore[attr-defined]
+    except BackfillError as error:
+        return _fail(args, str(error), error.hint, error.exit_code)
+    except KeyboardInterrupt:
+        return _fail(args, "interrupted", "the same command goes on from what was done", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+
+
+def _fail(args: argparse.Namespace, message: str, hint: str, code: int) -> int:
+    print(f"backfill: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)
+    if getattr(args, "json", False):
+        from backfill.ids import canonical_json
+
+        kind = "interrupted" if code == EXIT_INTERRUPTED else "failed" if code == 1 else "usage"
+        print(canonical_json({"error": {"kind": kind, "message": message, "hint": hint}, "ok": False}).decode())
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    from backfill import __version__
+
+    lines = "\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="backfill",
+        description="Months of coding-agent transcripts as a small, searchable memory.",
+        epilog=f"commands:\n{lines}\n\n`backfill COMMAND --help` tells more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="backfill COMMAND [options]",
+    )
+    parser.add_argument("command", choices=sorted(COMMANDS), metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"backfill {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Read transcripts into exchanges, occurrences and a ledger that accounts for every byte."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command line."""
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="a file or a folder")
+    parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="the run folder")
+    parser.add_argument("--agent", default="auto", metavar="auto|NAME", help="force a reader")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that read")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns 0, or 1 when the ledger does not balance."""
+    from dataclasses import replace
+
+    from backfill.config import Config, ScanConfig
+    from backfill.errors import UsageError
+    from backfill.ids import canonical_json
+    from backfill.interrupts import StopFlag
+    from backfill.launchers import make_launcher
+    from backfill.pipeline import scan_sources
+    from backfill.progress import Reporter
+    from backfill.rundir import RunDir
+    from backfill.sources import check_agent
+
+    if args.workers < 1:
+        raise UsageError("--workers must be at least 1")
+    check_agent(args.agent)
+    config = replace(Config(), sources=tuple(args.sources), scan=ScanConfig(agent=args.agent, workers=args.workers))
+    stop = StopFlag().install()
+    reporter = Reporter(quiet=args.json)
+    _, record = scan_sources(RunDir(args.out.absolute()), config, make_launcher(config), reporter, stop)
+    if args.json:
+        print(canonical_json(record).decode())
+    else:
+        _print(record)
+    return 0 if record["balanced"] else 1
+
+
+def _print(record: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    states = ("part_of", "duplicate", "skipped", "quarantined", "pending")
+    table = Table("format", "files", "MB", *states, "exchanges", "occurrences", box=None)
+    for agent, counts in record["formats"].items():
+        cells = [f"{counts.get(name, 0):,}" for name in (*states, "exchanges", "occurrences")]
+        table.add_row(agent, f"{counts['files']:,}", f"{counts['bytes'] / 1e6:,.1f}", *cells)
+    Console(highlight=False).print(table)
+    balance = "balanced" if record["balanced"] else "NOT balanced: " + "; ".join(record["problems"][:3])
+    print(
+        f"{record['files']:,} files, {record['records']:,} records, {record['exchanges']:,} exchanges in "
+        f"{record['sessions']:,} sessions, {record['bytes'] / 1e6:,.1f} MB in {record['seconds']:.1f} s; "
+        f"ledger {balance}"
+    )
+    if not record["exchanges"]:
+        print("no exchange was found: is this the folder of your transcripts?")

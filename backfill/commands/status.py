@@ -1,0 +1,28 @@
+"""How far a run is, read from its files alone: from any shell or node that sees the folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command line."""
+    parser.add_argument("run", type=Path, metavar="RUN")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    from backfill.ids import canonical_json
+    from backfill.status import status_of
+
+    record = status_of(args.run)
+    if args.json:
+        print(canonical_json(record).decode())
+        return 0
+    print(f"{args.run}: {record['state']}")
+    for name, stage in record["stages"].items():
+        print(f"  {name:<8} {stage['done']:,}/{stage['total']:,} shards")
+    for reason, count in record["failures"].items():
+        print(f"  failures: {reason} {count:,}")
+    return 0

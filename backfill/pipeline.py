@@ -1,0 +1,227 @@
+"""`run`: all stages over one run folder, each resumed from what its manifests say is done.
+
+scan -> plan a round -> distill -> embed -> merge. Reads a config, writes RUN; prints nothing but through the reporter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from backfill.compose import write_bundle
+from backfill.config import Config, to_tree
+from backfill.durable import make_dirs
+from backfill.errors import BackfillError
+from backfill.gate import LLM_KINDS, UNGATED, verdict_of
+from backfill.inputs import Input, Settings, read_run
+from backfill.launchers import Launcher, make_launcher
+from backfill.lineage import host_record
+from backfill.progress import Reporter
+from backfill.rundir import Plan, RunDir
+from backfill.stages import ShouldStop
+
+UNITS = {"scan": "MB", "distill": "exchanges", "embed": "texts"}
+
+
+def scan_sources(
+    run: RunDir, config: Config, launcher: Launcher, reporter: Reporter, should_stop: ShouldStop
+) -> tuple[Plan, dict[str, Any]]:
+    """Plans and reads the sources; returns the plan and the `scan --json` record."""
+    from backfill.scan import plan_scan, scan_summary
+
+    started = time.monotonic()
+    run.make()
+    plan = plan_scan(run, config, config.sources)
+    for warning in plan.warnings:
+        reporter.warn(warning)
+    sizes = [sum(u.size_bytes for u in shard.units) / 1e6 for shard in plan.scan_shards]
+    missing = run.missing(plan, "scan")
+    with reporter.stage("scan", UNITS["scan"], round(sum(sizes[s] for s in missing), 1)) as view:
+        launcher.run(
+            run.path,
+            "scan",
+            missing,
+            should_stop=should_stop,
+            on_done=lambda shard, stats: view.advance(round(sizes[shard], 1)),
+        )
+    return plan, scan_summary(run, plan, time.monotonic() - started)
+
+
+def fix_fingerprints(run: RunDir, plan: Plan, config: Config) -> Plan:
+    """The plan with the engine's and encoder's fingerprints; raises ModelError where a model is missing."""
+    from backfill.distill import distill_fingerprint
+    from backfill.embedders import encoder_identity_fingerprint
+
+    fixed = replace(
+        plan,
+        config=to_tree(config),
+        distill_fingerprint=generation_fingerprint(config, distill_fingerprint(config.distill, config.engine)),
+        embed_fingerprint=encoder_identity_fingerprint(config.embedder),
+    )
+    return plan if fixed == plan else run.replace_plan(fixed)
+
+
+def run_all(
+    config: Config, out: Path, config_folder: Path, reporter: Reporter, should_stop: ShouldStop, *, ungated: bool
+) -> dict[str, Any]:
+    """Everything from sources to a bundle in RUN/bundle; returns the `run --json` record.
+
+    Raises ConfigError before any work when a model, source or gate is missing; BackfillError when nothing was found
+    or too few exchanges reached tier llm; Interrupted after a stop.
+    """
+    from backfill.distill import distill_fingerprint
+    from backfill.rounds import plan_round
+
+    started = time.monotonic()
+    print_ = distill_fingerprint(config.distill, config.engine)
+    verdict = verdict_of(config, config_folder, print_, ungated=ungated)
+    if verdict == UNGATED:
+        reporter.say(
+            f"engine {config.engine.kind} ({config.engine.model}) runs UNGATED: its fidelity is not vouched for"
+        )
+    run = RunDir(out.absolute())
+    launcher = make_launcher(config)
+    plan, scanned = scan_sources(run, config, launcher, reporter, should_stop)
+    if not scanned["exchanges"]:
+        raise BackfillError(
+            f"no exchange was found in {scanned['files']} files below {', '.join(config.sources)}",
+            hint="check `sources`; the ledger in 01-exchanges says what became of every byte",
+        )
+    plan = fix_fingerprints(run, plan, config)
+    plan = plan_round(run, plan)
+    _stage(run, plan, "distill", launcher, reporter, should_stop)
+    _stage(run, plan, "embed", launcher, reporter, should_stop)
+    totals = distill_totals(run, plan)
+    reporter.say(_tiers(totals))
+    merged = merge_run(run, plan, verdict, scanned)
+    record = {
+        "run": str(run.path),
+        "bundle": str(run.bundle),
+        "scan": scanned,
+        "distill": totals,
+        **merged,
+        "seconds": round(time.monotonic() - started, 3),
+    }
+    check_llm_share(config, totals)
+    return record
+
+
+def generation_fingerprint(config: Config, print_: str) -> str:
+    """Distillation shards are kept apart by generation too, for it stands in their rows."""
+    from backfill.ids import fingerprint
+
+    return print_ if config.distill.generation == 0 else fingerprint({"of": print_, "gen": config.distill.generation})
+
+
+def prepare_work(run: RunDir) -> Plan:
+    """The plan of a scanned run with its distillation shards fixed: what `work` starts from.
+
+    Raises ShardError where scanning is not done. Workers that start together compute the same plan.
+    """
+    from backfill.rounds import plan_round
+
+    plan = run.plan()
+    return plan_round(run, fix_fingerprints(run, plan, plan.bound_config()))
+
+
+def _stage(
+    run: RunDir, plan: Plan, stage: str, launcher: Launcher, reporter: Reporter, should_stop: ShouldStop
+) -> None:
+    missing = run.missing(plan, stage)
+    rows = {s: n for r in plan.rounds for s, n in _shard_sizes(run, r.table).items()}
+    with reporter.stage(stage, "exchanges", sum(rows.get(s, 0) for s in missing)) as view:
+        if missing:
+            launcher.run(
+                run.path,
+                stage,
+                missing,
+                should_stop=should_stop,
+                on_done=lambda shard, stats: view.advance(rows.get(shard, 0)),
+            )
+
+
+def _shard_sizes(run: RunDir, table: str) -> dict[int, int]:
+    import pyarrow.parquet as pq
+
+    return dict(Counter(pq.read_table(run.objects / table, columns=["shard"]).column("shard").to_pylist()))
+
+
+def distill_totals(run: RunDir, plan: Plan) -> dict[str, Any]:
+    """Sums over the distillation shards: rows per tier, failures by reason, tokens."""
+    totals: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    for shard in range(plan.n_distill_shards):
+        manifest = run.object_manifest(plan, shard)
+        if manifest is not None:
+            stats = dict(manifest.stats)
+            failures.update(stats.pop("failures"))
+            totals.update(stats)
+    totals["engine_s"] = round(totals["engine_s"], 3)  # type: ignore[assignment]
+    return {**totals, "failures": dict(failures.most_common())}
+
+
+def check_llm_share(config: Config, totals: dict[str, Any]) -> None:
+    """Raises BackfillError where too few exchanges reached tier llm: a dead engine never hides behind its fallback."""
+    eligible = totals.get("eligible", 0)
+    if config.engine.kind not in (*LLM_KINDS, "scripted") or not eligible:
+        return
+    share = totals.get("llm", 0) / eligible
+    if share < config.distill.min_llm_share:
+        commonest = ", ".join(f"{reason} {n}" for reason, n in list(totals["failures"].items())[:5])
+        raise BackfillError(
+            f"only {share:.1%} of {eligible} exchanges were distilled by the LLM; min_llm_share wants "
+            f"{config.distill.min_llm_share:.1%}. Commonest failures: {commonest or 'none recorded'}",
+            hint="the bundle is written, but most of it is extractive; mend the engine, or lower distill.min_llm_share",
+        )
+
+
+def merge_run(run: RunDir, plan: Plan, verdict: str, scanned: dict[str, Any]) -> dict[str, Any]:
+    """Writes RUN/bundle from the finished shards."""
+    from backfill.trust import record_encoder
+
+    one = input_of_run(run.path, verdict)
+    if one.settings.encoder:
+        record_encoder(one.settings.encoder["sha256"])
+    ledger = {key: scanned[key] for key in ("files", "records", "states", "bytes", "balanced")}
+    lineage = {"kind": "run", **host_record(), "roots": list(plan.roots), "config": plan.config, "ledger": ledger}
+    make_dirs(run.bundle)
+    return write_bundle(one.union, one.settings, one.encoder_files, run.bundle, lineage)
+
+
+def input_of_run(path: Path, verdict: str | None = None) -> Input:
+    """A finished run folder as an input of a merge."""
+    from backfill.embedders import export_encoder
+    from backfill.indexes.tokenizer import TOKENIZER_VERSION
+
+    run = RunDir(path)
+    plan = run.plan()
+    config = plan.bound_config()
+    encoder = export_encoder(config.embedder)
+    index = config.index
+    gate = verdict if verdict is not None else (UNGATED if config.engine.kind in LLM_KINDS else "")
+    settings = Settings(
+        encoder=encoder.info,
+        bm25={"tokenizer_version": TOKENIZER_VERSION, "k1": index.k1, "b": index.b},
+        index={
+            "fusion": index.fusion,
+            "weights": {"bm25": index.weight_bm25, "vector": index.weight_vector},
+            "depth": index.depth,
+            "rrf_k": index.rrf_k,
+        },
+        parts=config.embedder.parts,
+        fingerprints={
+            "scan": [plan.scan_fingerprint],
+            "distill": [plan.distill_fingerprint],
+            "embed": [plan.embed_fingerprint],
+        },
+        gate={plan.distill_fingerprint: gate} if gate else {},
+    )
+    return read_run(run, plan, settings, encoder.files)
+
+
+def _tiers(totals: dict[str, Any]) -> str:
+    counts = ", ".join(f"{totals.get(tier, 0):,} {tier}" for tier in ("llm", "extractive", "raw"))
+    return f"objects: {totals.get('n', 0):,} ({counts})"

@@ -1,0 +1,81 @@
+"""Rows of tables: from a Parquet reader's columns to the frozen dataclasses of `types`, and their canonical order.
+
+Light: neither pyarrow nor arro3 is named here. Times arrive as integers in microseconds, dates as days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from backfill.ids import row_bytes
+from backfill.types import (
+    TIER_RANK,
+    Claim,
+    Exchange,
+    FileTouched,
+    Finding,
+    LedgerRow,
+    Occurrence,
+    PalaceObject,
+    Room,
+    RoomAssignment,
+    Row,
+    Superseded,
+    Tombstone,
+    ToolCall,
+)
+
+ROW_TYPES: dict[str, type[Any]] = {
+    "exchanges": Exchange,
+    "occurrences": Occurrence,
+    "objects": PalaceObject,
+    "claims": Claim,
+    "rooms": Room,
+    "ledger": LedgerRow,
+    "tombstones": Tombstone,
+    "superseded": Superseded,
+}
+NESTED: dict[str, type[Any]] = {
+    "tools": ToolCall,
+    "room_assignments": RoomAssignment,
+    "files_touched": FileTouched,
+    "findings": Finding,
+}
+SORT_KEYS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
+    "exchanges": lambda r: (r.exchange_id,),
+    "occurrences": lambda r: (r.agent, r.session_id, r.anchor, r.part, r.scan_version, r.n_records, r.exchange_id),
+    "objects": lambda r: (r.exchange_id, TIER_RANK[r.tier], r.generation, r.fingerprint),
+    "claims": lambda r: (r.session_id, r.window, r.claim_id),
+    "rooms": lambda r: (r.room_type, r.room_key, r.project),
+    "ledger": lambda r: (r.source, r.file_digest, r.byte_start),
+    "tombstones": lambda r: (r.exchange_id,),
+    "superseded": lambda r: (r.claim_id, r.superseded_by),
+}
+_LISTS = frozenset({"exchange_ids", "text_paths"})
+
+
+def rows_of(table: str, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """The rows of a table from its columns, one list of values each; columns that the row has no field for are left
+    out. Raises KeyError for a missing column, TypeError for a value of another shape."""
+    kind = ROW_TYPES[table]
+    cells = [_cells(name, columns[name]) for name in kind.__slots__]
+    return [kind(*values) for values in zip(*cells, strict=True)]
+
+
+def sort_rows(table: str, rows: Iterable[Row]) -> list[Any]:
+    """Distinct rows in canonical order: by the table's key, ties by canonical bytes."""
+    key = SORT_KEYS[table]
+    distinct = {row_bytes(row): row for row in rows}
+    return [row for _, _, row in sorted((key(row), data, row) for data, row in distinct.items())]
+
+
+def _cells(name: str, values: Sequence[Any]) -> Sequence[Any]:
+    if name in NESTED:
+        nested = NESTED[name]
+        return [tuple(nested(**_tuples(item)) for item in cell) for cell in values]
+    return [tuple(cell) for cell in values] if name in _LISTS else values
+
+
+def _tuples(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}

@@ -1,0 +1,158 @@
+"""The run folder: RUN/plan.json, 01-exchanges, 02-objects, 03-vectors, bundle, logs.
+
+The plan freezes what each shard holds by content: source units with their sizes, later the exchange rows of every
+distillation round. Workers only read it; the process that coordinates the run replaces it atomically when sources
+grew. Numbers of workers appear nowhere in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from backfill.config import Config, bind, to_tree
+from backfill.durable import make_dirs, publish_file, replace_file
+from backfill.errors import ShardError, UsageError
+from backfill.ids import canonical_json, fingerprint
+from backfill.manifest import ShardManifest, read_manifest
+
+FORMAT = 1
+PLAN = "plan.json"
+EXCHANGES, OBJECTS, VECTORS, BUNDLE, LOGS = "01-exchanges", "02-objects", "03-vectors", "bundle", "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedUnit:
+    """One source file as it stood when it was planned; later bytes belong to a later round. `root` indexes roots."""
+
+    root: int
+    source: str
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanShard:
+    """Source files that are read together."""
+
+    units: tuple[PlannedUnit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DistillRound:
+    """Distillation shards over the exchange rows that scan shards [0, n_scan_shards) hold and no earlier round had.
+
+    `table` names the Parquet file (shard, scan_shard, row) in 02-objects that lists them.
+    """
+
+    first_shard: int
+    n_shards: int
+    n_scan_shards: int
+    n_rows: int
+    table: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that workers need to know. `config` is the whole configuration as plain values."""
+
+    config: dict[str, Any]
+    scan_fingerprint: str
+    roots: tuple[str, ...]
+    scan_shards: tuple[ScanShard, ...]
+    rounds: tuple[DistillRound, ...] = ()
+    distill_fingerprint: str = ""
+    embed_fingerprint: str = ""
+    format: int = FORMAT
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def n_distill_shards(self) -> int:
+        """Number of distillation shards over all rounds."""
+        return sum(r.n_shards for r in self.rounds)
+
+    def bound_config(self) -> Config:
+        """The configuration as typed values."""
+        return bind(Config, self.config, "plan.json: config")
+
+
+class RunDir:
+    """Paths and plan of one run folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.exchanges = path / EXCHANGES
+        self.objects = path / OBJECTS
+        self.vectors = path / VECTORS
+        self.bundle = path / BUNDLE
+        self.logs = path / LOGS
+
+    def make(self) -> None:
+        """Creates the folders. Raises UsageError when the place is taken by something that is no run."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"{self.path} is not a folder")
+        if self.path.is_dir() and not self.has_plan() and any(self.path.iterdir()) and not self.exchanges.is_dir():
+            raise UsageError(f"{self.path} is not empty and is no run folder", hint="choose another --out")
+        for folder in (self.exchanges, self.objects, self.vectors, self.logs):
+            make_dirs(folder)
+
+    def has_plan(self) -> bool:
+        """Whether a plan has been made."""
+        return (self.path / PLAN).is_file()
+
+    def plan(self) -> Plan:
+        """The plan. Raises UsageError when there is none, ShardError when it cannot be trusted."""
+        path = self.path / PLAN
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise UsageError(f"{self.path} is no run folder: it has no {PLAN}") from error
+        try:
+            plan = msgspec.json.decode(data, type=Plan)
+        except msgspec.MsgspecError as error:
+            raise ShardError(f"{path} is damaged or of another version: {error}") from error
+        if plan.format != FORMAT:
+            raise ShardError(f"{path} has format {plan.format}; this version reads {FORMAT}")
+        return plan
+
+    def create_plan(self, plan: Plan) -> Plan:
+        """Publishes the first plan; returns the one that stands (another process may have been first)."""
+        publish_file(self.path / PLAN, canonical_json(plan))
+        return self.plan()
+
+    def replace_plan(self, plan: Plan) -> Plan:
+        """Replaces the plan atomically and returns it."""
+        replace_file(self.path / PLAN, canonical_json(plan))
+        return plan
+
+    def scan_manifest(self, plan: Plan, shard: int) -> ShardManifest | None:
+        """Manifest of a scan shard, None while it is not done."""
+        return read_manifest(self.exchanges, shard, plan.scan_fingerprint)
+
+    def object_manifest(self, plan: Plan, shard: int) -> ShardManifest | None:
+        """Manifest of a distillation shard under the plan's engine, None while it is not done."""
+        return read_manifest(self.objects, shard, plan.distill_fingerprint)
+
+    def vector_manifest(self, plan: Plan, shard: int) -> ShardManifest | None:
+        """Manifest of an embedding shard, None while it is not done."""
+        return read_manifest(self.vectors, shard, vector_fingerprint(plan))
+
+    def missing(self, plan: Plan, stage: str) -> list[int]:
+        """Shards of a stage (scan, distill, embed) whose manifest is not there, in order."""
+        count = len(plan.scan_shards) if stage == "scan" else plan.n_distill_shards
+        read = {"scan": self.scan_manifest, "distill": self.object_manifest, "embed": self.vector_manifest}[stage]
+        return [shard for shard in range(count) if read(plan, shard) is None]
+
+
+def vector_fingerprint(plan: Plan) -> str:
+    """Vectors depend on the objects they were made from and on the encoder."""
+    return fingerprint({"objects": plan.distill_fingerprint, "encoder": plan.embed_fingerprint})
+
+
+def with_config(plan: Plan, config: Config) -> Plan:
+    """The plan under another configuration of the later stages."""
+    return replace(plan, config=to_tree(config))

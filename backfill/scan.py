@@ -1,0 +1,244 @@
+"""Stage 1: source files to exchanges, occurrences and ledger, in shards frozen by the plan.
+
+Reads the source folders, writes RUN/01-exchanges. Deliberately absent: any knowledge of formats (`sources`) and of
+what opens an exchange (`segment`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from backfill import tables
+from backfill.config import Config, ScanConfig, to_tree
+from backfill.errors import Interrupted, UsageError
+from backfill.ids import fingerprint
+from backfill.ledger import check as check_ledger
+from backfill.manifest import ShardManifest, publish
+from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
+from backfill.sources import SOURCES_VERSION, UnitResult, read_unit
+from backfill.types import LedgerRow
+
+STAGE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files below the sources, sorted by name, and what could not be looked into."""
+
+    roots: tuple[str, ...]
+    units: tuple[PlannedUnit, ...]
+    warnings: tuple[str, ...]
+
+
+def list_units(sources: Sequence[str]) -> Listing:
+    """All regular files below the sources; links to folders are not followed. Raises UsageError on a missing one.
+
+    A source that is a file is its own unit, named by its file name; below a folder, a unit is named by its POSIX path
+    relative to the folder.
+    """
+    units: list[PlannedUnit] = []
+    warnings: list[str] = []
+    roots: list[str] = []
+    for given in dict.fromkeys(str(Path(s).expanduser().absolute()) for s in sources):
+        root = Path(given)
+        if not root.exists():
+            raise UsageError(f"the source {root} does not exist")
+        roots.append(str(root))
+        if root.is_file():
+            found = [(root.name, root)]
+        else:
+            found = list(_walk(root, warnings))
+        for source, path in found:
+            try:
+                status = path.stat()
+            except OSError as error:
+                warnings.append(f"{path}: {error.strerror}")
+                continue
+            if stat.S_ISREG(status.st_mode):
+                units.append(PlannedUnit(len(roots) - 1, source, status.st_size, status.st_mtime_ns))
+    units.sort(key=lambda u: (u.source, u.root))
+    return Listing(tuple(roots), tuple(units), tuple(warnings))
+
+
+def scan_fingerprint(config: Config) -> str:
+    """Decides what a unit yields: readers, segmentation, privacy, caps, the zone that is assumed."""
+    reading = {k: v for k, v in to_tree(config.scan).items() if k not in ("workers", "shard_bytes")}
+    return fingerprint(
+        {"stage": STAGE_VERSION, "sources": SOURCES_VERSION, "scan": reading, "split": config.distill.split_tokens}
+    )
+
+
+def plan_scan(run: RunDir, config: Config, sources: Sequence[str]) -> Plan:
+    """Makes or extends the plan: files that are new or have changed since go into shards of their own.
+
+    Raises UsageError for a missing source.
+    """
+    listing = list_units(sources)
+    print_of_scan = scan_fingerprint(config)
+    previous = run.plan() if run.has_plan() else None
+    if previous is None or previous.scan_fingerprint != print_of_scan:
+        shards = _cut(listing.units, config.scan.shard_bytes)
+        plan = Plan(to_tree(config), print_of_scan, listing.roots, shards, warnings=listing.warnings)
+        return run.create_plan(plan) if previous is None else run.replace_plan(plan)
+    roots = list(previous.roots) + [r for r in listing.roots if r not in previous.roots]
+    known = {u for shard in previous.scan_shards for u in shard.units}
+    moved = (PlannedUnit(roots.index(listing.roots[u.root]), u.source, u.size_bytes, u.mtime_ns) for u in listing.units)
+    fresh = tuple(u for u in moved if u not in known)
+    plan = Plan(
+        to_tree(config),
+        print_of_scan,
+        tuple(roots),
+        previous.scan_shards + _cut(fresh, config.scan.shard_bytes),
+        previous.rounds,
+        previous.distill_fingerprint,
+        previous.embed_fingerprint,
+        warnings=listing.warnings,
+    )
+    return previous if plan == previous else run.replace_plan(plan)
+
+
+def scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], bool]) -> ShardManifest:
+    """Reads the units of one shard and publishes its tables. Raises Interrupted between files when asked to stop."""
+    config = plan.bound_config()
+    started = time.monotonic()
+    results: list[UnitResult] = []
+    for unit in plan.scan_shards[shard].units:
+        if should_stop():
+            raise Interrupted("stopped while reading transcripts")
+        results.append(_read(Path(plan.roots[unit.root]), unit, config.scan, config.distill.split_tokens))
+    writers: dict[tuple[str, str], Callable[[Path], int]] = {
+        ("exchanges", ".parquet"): partial(tables.write_table, tables.EXCHANGES, _all(r.exchanges for r in results)),
+        ("occurrences", ".parquet"): partial(
+            tables.write_table, tables.OCCURRENCES, _all(r.occurrences for r in results)
+        ),
+        ("ledger", ".parquet"): partial(tables.write_table, tables.LEDGER, _all(r.ledger for r in results)),
+    }
+    stats = _shard_stats(results, plan.scan_shards[shard].units, time.monotonic() - started)
+    return publish(run.exchanges, "scan", shard, plan.scan_fingerprint, writers, stats=stats)
+
+
+def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
+    """Totals of all finished scan shards: the `scan --json` record, with a table per format."""
+    states: Counter[str] = Counter()
+    secrets: Counter[str] = Counter()
+    formats: dict[str, Counter[str]] = {}
+    records = decode_errors = 0
+    ids: dict[str, set[Any]] = {"exchanges": set(), "occurrences": set(), "sessions": set()}
+    problems: list[str] = []
+    for shard in range(len(plan.scan_shards)):
+        manifest = run.scan_manifest(plan, shard)
+        if manifest is None:
+            continue
+        stats = manifest.stats
+        records += stats["records"]
+        decode_errors += stats["decode_errors"]
+        states.update(stats["states"])
+        secrets.update(stats["secrets"])
+        for agent, counts in stats["formats"].items():
+            formats.setdefault(agent, Counter()).update(counts)
+        _collect_ids(run.exchanges / manifest.file("occurrences").name, ids)
+        problems += stats["problems"]
+    return {
+        "files": sum(len(s.units) for s in plan.scan_shards),
+        "records": records,
+        "states": dict(sorted(states.items())),
+        "exchanges": len(ids["exchanges"]),
+        "occurrences": len(ids["occurrences"]),
+        "sessions": len(ids["sessions"]),
+        "duplicates": states["duplicate"],
+        "skipped": states["skipped"],
+        "quarantined": states["quarantined"],
+        "pending": states["pending"],
+        "secrets": dict(sorted(secrets.items())),
+        "decode_errors": decode_errors,
+        "formats": {agent: dict(sorted(c.items())) for agent, c in sorted(formats.items())},
+        "bytes": sum(u.size_bytes for s in plan.scan_shards for u in s.units),
+        "seconds": round(seconds, 3),
+        "balanced": not problems,
+        "problems": problems[:20],
+        "warnings": list(plan.warnings),
+    }
+
+
+def _walk(root: Path, warnings: list[str]) -> Iterable[tuple[str, Path]]:
+    def refuse(error: OSError) -> None:
+        warnings.append(f"{error.filename}: {error.strerror}")
+
+    for folder, _, names in os.walk(root, onerror=refuse):
+        for name in names:
+            path = Path(folder) / name
+            yield path.relative_to(root).as_posix().encode("utf-8", "surrogateescape").decode("utf-8", "replace"), path
+
+
+def _cut(units: Sequence[PlannedUnit], shard_bytes: int) -> tuple[ScanShard, ...]:
+    shards: list[ScanShard] = []
+    batch: list[PlannedUnit] = []
+    size = 0
+    for unit in units:
+        if batch and size + unit.size_bytes > shard_bytes:
+            shards.append(ScanShard(tuple(batch)))
+            batch, size = [], 0
+        batch.append(unit)
+        size += unit.size_bytes
+    if batch:
+        shards.append(ScanShard(tuple(batch)))
+    return tuple(shards)
+
+
+def _read(root: Path, unit: PlannedUnit, config: ScanConfig, split_tokens: int) -> UnitResult:
+    path = root if root.is_file() else root / unit.source
+    try:
+        return read_unit(path, unit.source, unit.size_bytes, config, split_tokens=split_tokens)
+    except OSError as error:
+        reason = "vanished" if isinstance(error, FileNotFoundError) else "unreadable"
+        row = LedgerRow(unit.source, 0, unit.size_bytes, 0, "quarantined", reason, None, bytes(16))
+        return UnitResult(agent="", exchanges=[], occurrences=[], ledger=[row])
+
+
+def _all(groups: Iterable[list[Any]]) -> list[Any]:
+    return [row for group in groups for row in group]
+
+
+def _shard_stats(results: Sequence[UnitResult], units: Sequence[PlannedUnit], seconds: float) -> dict[str, Any]:
+    states: Counter[str] = Counter()
+    secrets: Counter[str] = Counter()
+    formats: dict[str, Counter[str]] = {}
+    problems: list[str] = []
+    for result, unit in zip(results, units, strict=True):
+        counts = formats.setdefault(result.agent or "none", Counter())
+        counts.update(
+            files=1, bytes=unit.size_bytes, exchanges=len(result.exchanges), occurrences=len(result.occurrences)
+        )
+        for row in result.ledger:
+            states[row.state] += row.n_records
+            counts[row.state] += row.n_records
+            if row.reason:
+                counts[f"{row.state}:{row.reason}"] += row.n_records
+        secrets.update(result.secrets)
+        ids = {e.exchange_id for e in result.exchanges}
+        problems += check_ledger(result.ledger, {unit.source: unit.size_bytes}, ids)
+    return {
+        "records": sum(states.values()),
+        "states": dict(states),
+        "secrets": dict(secrets),
+        "decode_errors": sum(r.decode_errors for r in results),
+        "formats": {agent: dict(c) for agent, c in formats.items()},
+        "problems": problems[:100],
+        "bytes": sum(u.size_bytes for u in units),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _collect_ids(path: Path, ids: dict[str, set[Any]]) -> None:
+    for row in tables.iter_table(tables.OCCURRENCES, path):
+        ids["exchanges"].add(row.exchange_id)
+        ids["occurrences"].add((row.agent, row.session_id, row.anchor, row.part))
+        ids["sessions"].add((row.agent, row.session_id))

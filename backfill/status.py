@@ -1,0 +1,68 @@
+"""The state of a run from its plan and manifests."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from backfill.bundle_writer import MANIFEST
+from backfill.manifest import manifest_path
+from backfill.rundir import Plan, RunDir
+
+RECENT_S = 300.0
+
+
+def status_of(path: Path) -> dict[str, Any]:
+    """The `status --json` record. Rates are exchanges a second by the times of the distillation manifests."""
+    run = RunDir(path)
+    plan = run.plan()
+    totals = {"scan": len(plan.scan_shards), "distill": plan.n_distill_shards, "embed": plan.n_distill_shards}
+    stages = {name: {"done": total - len(run.missing(plan, name)), "total": total} for name, total in totals.items()}
+    stages["merge"] = {"done": int((run.bundle / MANIFEST).is_file()), "total": 1}
+    failures: Counter[str] = Counter()
+    commits: list[tuple[float, int]] = []
+    for shard in range(plan.n_distill_shards):
+        manifest = run.object_manifest(plan, shard)
+        if manifest is not None:
+            failures.update(manifest.stats.get("failures", {}))
+            when = manifest_path(run.objects, shard, plan.distill_fingerprint).stat().st_mtime
+            commits.append((when, int(manifest.stats.get("n", 0))))
+    complete = all(stage["done"] >= stage["total"] for stage in stages.values())
+    rate = _rates(commits)
+    left = sum(r.n_rows for r in plan.rounds) - sum(n for _, n in commits)
+    return {
+        "state": "done" if complete else "unfinished",
+        "stages": stages,
+        "rate": rate,
+        "eta_s": round(left / rate["overall"], 1) if rate["overall"] and left > 0 else None,
+        "workers": _workers(run, plan),
+        "failures": dict(failures.most_common()),
+    }
+
+
+def _rates(commits: list[tuple[float, int]]) -> dict[str, float]:
+    """Exchanges a second over the last five minutes of commits and over all of them."""
+    if len(commits) < 2:
+        return {"m5": 0.0, "overall": 0.0}
+    commits.sort()
+    first, last = commits[0][0], commits[-1][0]
+    recent = [(when, n) for when, n in commits if when >= time.time() - RECENT_S]
+    overall = sum(n for _, n in commits[1:]) / max(last - first, 1e-9)
+    m5 = sum(n for _, n in recent) / RECENT_S if recent else 0.0
+    return {"m5": round(m5, 2), "overall": round(overall, 2)}
+
+
+def _workers(run: RunDir, plan: Plan) -> list[dict[str, Any]]:
+    """Workers that left an answer log under the plan's engine, with the time of their last sync."""
+    logs = sorted(run.logs.glob(f"answers-*.{plan.distill_fingerprint[:8]}.jsonl"))
+    return [
+        {
+            "id": log.name.removeprefix("answers-").split(".")[0],
+            "host": None,
+            "shard": None,
+            "last_commit": round(log.stat().st_mtime, 3),
+        }
+        for log in logs
+    ]
