@@ -1,0 +1,177 @@
+"""Which documents a search may find: project, agent, room, file, dates, tier and claim kind as masks.
+
+Filters are applied before anything is ranked, so `k` hits come back whenever that many documents pass. Conditions on
+where an exchange stands (project, agent, dates) must hold for one and the same occurrence, and that occurrence is
+shown. Deliberately absent: quoted phrases, which need verbatim text (`query.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from backfill.errors import UsageError
+from backfill.types import CLAIM_KINDS, ROOM_TYPES, TIER_RANK
+
+if TYPE_CHECKING:
+    from backfill.bundle import Segment
+
+Mask = npt.NDArray[np.bool_]
+_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Conditions of one search, checked. `since_us` and `until_us` are microseconds since 1970, both inclusive."""
+
+    project: str | None = None
+    agent: str | None = None
+    room: str | None = None
+    file: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    tier: str | None = None
+    kind: str | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        project: str | None = None,
+        agent: str | None = None,
+        room: str | None = None,
+        file: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        tier: str | None = None,
+        kind: str | None = None,
+    ) -> Filters:
+        """Filters as a person writes them. Raises UsageError for a bad date, tier or claim kind."""
+        return cls(
+            project=project or None,
+            agent=agent or None,
+            room=_room(room) if room else None,
+            file=file.replace("\\", "/").removeprefix("./") if file else None,
+            since_us=_instant(since, end=False) if since else None,
+            until_us=_instant(until, end=True) if until else None,
+            tier=one_of("tier", tier, list(TIER_RANK)) if tier else None,
+            kind=one_of("kind", kind, list(CLAIM_KINDS)) if kind else None,
+        )
+
+    @property
+    def empty(self) -> bool:
+        return self == Filters()
+
+    @property
+    def on_occurrences(self) -> bool:
+        """Whether a condition concerns where an exchange stands."""
+        return any(v is not None for v in (self.project, self.agent, self.since_us, self.until_us))
+
+    def occurrence_mask(self, segment: Segment) -> Mask:
+        """[occurrences] true where the row meets project, agent and dates."""
+        mask = np.ones(segment.files["occurrences"].rows, np.bool_)
+        if self.project is not None:
+            wanted = self.project
+            mask &= _each_distinct(segment.column("occurrences", "project"), lambda p: project_matches(p, wanted))
+        if self.agent is not None:
+            folded = self.agent.casefold()
+            mask &= _each_distinct(segment.column("occurrences", "agent"), lambda a: a.casefold() == folded)
+        if self.since_us is not None or self.until_us is not None:
+            times = segment.column("occurrences", "started_at")
+            low = self.since_us if self.since_us is not None else -(1 << 63)
+            high = self.until_us if self.until_us is not None else (1 << 63) - 1
+            mask &= np.fromiter((t is not None and low <= t <= high for t in times), np.bool_, len(times))
+        return mask
+
+    def document_mask(self, segment: Segment) -> Mask:
+        """[D] true where the document may be found."""
+        docs = segment.docs
+        mask = np.ones(len(docs), np.bool_)
+        if not len(docs):
+            return mask
+        if self.on_occurrences:
+            rows = self.occurrence_mask(segment)[docs.occ_row]
+            mask &= np.logical_or.reduceat(rows, docs.occ_indptr[:-1])
+        if self.room is not None or self.file is not None or self.tier is not None:
+            rows = self._object_mask(segment)
+            # Row -1 (no object) reads the extra false at the end.
+            mask &= np.append(rows, False)[docs.object_row]
+        return mask
+
+    def _object_mask(self, segment: Segment) -> Mask:
+        if not segment.has("objects"):
+            return np.zeros(0, np.bool_)
+        mask = np.ones(segment.files["objects"].rows, np.bool_)
+        if self.tier is not None:
+            wanted = self.tier
+            mask &= _each_distinct(segment.column("objects", "tier"), lambda t: t == wanted)
+        if self.room is not None:
+            kind, _, key = self.room.rpartition(":")
+            cells = segment.column("objects", "room_assignments")
+            hits = (any(r["room_key"] == key and kind in ("", r["room_type"]) for r in cell or ()) for cell in cells)
+            mask &= np.fromiter(hits, np.bool_, len(cells))
+        if self.file is not None:
+            pattern = self.file
+            cells = segment.column("objects", "files_touched")
+            hits = (any(file_matches(f["path"], pattern) for f in cell or ()) for cell in cells)
+            mask &= np.fromiter(hits, np.bool_, len(cells))
+        return mask
+
+
+def project_matches(project: str, wanted: str) -> bool:
+    """Equal without regard to case, as a whole or in the last part of a path, or by a glob."""
+    name, wanted = project.casefold(), wanted.casefold()
+    return wanted in (name, re.split(r"[/\\]", name.rstrip("/\\"))[-1]) or fnmatchcase(name, wanted)
+
+
+def file_matches(path: str, pattern: str) -> bool:
+    """A glob over the whole path or its end: `app.ts`, `src/*.py`, `*/retry.py` all match by whole names."""
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"*/{pattern}")
+
+
+def one_of(what: str, value: str, known: list[str]) -> str:
+    """`value` if it is known; raises UsageError that names the nearest known one."""
+    if value in known:
+        return value
+    close = difflib.get_close_matches(value, known, n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise UsageError(f"unknown {what} {value[:80]!r}", hint=f"{hint}known: {', '.join(known)}")
+
+
+def _room(text: str) -> str:
+    kind, sep, key = text.rpartition(":")
+    if sep:
+        one_of("room type", kind, list(ROOM_TYPES))
+    key = re.sub(r"[\s\-]+", "_", key.strip().lower())
+    return f"{kind}:{key}" if sep else key
+
+
+def _instant(text: str, *, end: bool) -> int:
+    """Microseconds of a date (its first, or with `end` its last instant, UTC) or of an ISO 8601 time."""
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            day = datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+            return _us(day + timedelta(days=1)) - 1 if end else _us(day)
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text[:40]!r} is not a date", hint="write YYYY-MM-DD, or YYYY-MM-DDTHH:MM:SSZ") from None
+    return _us(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _us(moment: datetime) -> int:
+    span = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (span.days * 86_400 + span.seconds) * _US + span.microseconds
+
+
+def _each_distinct(values: list[str], test: Callable[[str], bool]) -> Mask:
+    """A test over a column of few distinct values, run once for each."""
+    verdicts = {value: test(value) for value in set(values)}
+    return np.fromiter((verdicts[value] for value in values), np.bool_, len(values))

@@ -1,0 +1,152 @@
+"""Hits: a ranked document with its object, its place and its verbatim text, read from the row groups it stands in."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backfill.errors import BundleError
+
+if TYPE_CHECKING:
+    from backfill.bundle import Segment
+    from backfill.filters import Filters, Mask
+
+_EXCHANGE = ("user_text", "agent_text", "part")
+_OBJECT = ("exchange_core", "specific_context", "room_assignments", "files_touched", "tier")
+_OCCURRENCE = ("agent", "session_id", "source", "byte_start", "byte_end", "project", "started_at")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an exchange stands: a file relative to its source folder, and its bytes [byte_start, byte_end)."""
+
+    path: str
+    byte_start: int
+    byte_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One found exchange. `started_at` is ISO 8601 in UTC; `signals` are the raw scores that were fused.
+
+    `claim` is the claim that was found, in mode claims; `note` says why a closest miss is none of the hits.
+    """
+
+    exchange_id: str
+    score: float
+    session_id: str
+    project: str
+    agent: str
+    started_at: str | None
+    exchange_core: str
+    specific_context: str
+    rooms: tuple[str, ...]
+    files: tuple[str, ...]
+    user_text: str
+    agent_text: str
+    source: Source
+    part: int = 0
+    tier: str | None = None
+    signals: dict[str, float] = field(default_factory=dict)
+    claim: str = ""
+    note: str = ""
+
+    def to_tree(self) -> dict[str, Any]:
+        """As JSON prints it; an empty claim or note is left out."""
+        tree: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        tree["rooms"], tree["files"] = list(self.rooms), list(self.files)
+        tree["source"] = {name: getattr(self.source, name) for name in Source.__slots__}
+        return {name: value for name, value in tree.items() if value or name not in ("claim", "note")}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A ranked document, before its rows are read."""
+
+    segment: Segment
+    doc: int
+    exchange_id: bytes
+    score: float = 0.0
+    signals: dict[str, float] = field(default_factory=dict)
+    claim: str = ""
+
+
+def read_hits(places: Sequence[Place], filters: Filters | None = None) -> list[Hit]:
+    """The hits of the places, in their order; each row group is decoded once.
+
+    Shown is the best visible occurrence among those that meet the filters.
+    """
+    by_segment: dict[str, list[int]] = defaultdict(list)
+    for number, place in enumerate(places):
+        by_segment[place.segment.name].append(number)
+    hits: dict[int, Hit] = {}
+    for numbers in by_segment.values():
+        segment = places[numbers[0]].segment
+        hits.update(zip(numbers, _segment_hits(segment, [places[n] for n in numbers], filters), strict=True))
+    return [hits[number] for number in range(len(places))]
+
+
+def iso(us: int | None) -> str | None:
+    """Microseconds since 1970 as ISO 8601 with Z; None where unknown or beyond the calendar."""
+    if us is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="microseconds" if us % 1_000_000 else "seconds").replace("+00:00", "Z")
+
+
+def _segment_hits(segment: Segment, places: Sequence[Place], filters: Filters | None) -> list[Hit]:
+    docs = segment.docs
+    meets = filters.occurrence_mask(segment) if filters is not None and filters.on_occurrences else None
+    exchange_at = [int(docs.exchange_row[p.doc]) for p in places]
+    object_at = [int(docs.object_row[p.doc]) for p in places]
+    occurrence_at = [_occurrence(segment, p.doc, meets) for p in places]
+    exchanges = segment.table("exchanges").rows_at(_EXCHANGE, exchange_at)
+    shown = [at for at in object_at if at >= 0]
+    objects = segment.table("objects").rows_at(_OBJECT, shown) if shown else {}
+    occurrences = segment.table("occurrences").rows_at(_OCCURRENCE, occurrence_at)
+    try:
+        return [
+            _hit(place, exchanges[x], objects.get(o), occurrences[c])
+            for place, x, o, c in zip(places, exchange_at, object_at, occurrence_at, strict=True)
+        ]
+    except (KeyError, TypeError) as error:
+        raise BundleError(f"segment {segment.name} holds a row that is none of its table's") from error
+
+
+def _occurrence(segment: Segment, doc: int, meets: Mask | None) -> int:
+    docs = segment.docs
+    rows = docs.occ_row[int(docs.occ_indptr[doc]) : int(docs.occ_indptr[doc + 1])]
+    if meets is None:
+        return int(rows[0])
+    return int(rows[int(np.argmax(meets[rows]))])
+
+
+def _hit(place: Place, exchange: dict[str, Any], palace: dict[str, Any] | None, at: dict[str, Any]) -> Hit:
+    return Hit(
+        exchange_id=place.exchange_id.hex(),
+        score=place.score,
+        session_id=at["session_id"],
+        project=at["project"],
+        agent=at["agent"],
+        started_at=iso(at["started_at"]),
+        exchange_core=palace["exchange_core"] if palace else "",
+        specific_context=palace["specific_context"] if palace else "",
+        rooms=tuple(room["room_key"] for room in palace["room_assignments"]) if palace else (),
+        files=tuple(touched["path"] for touched in palace["files_touched"]) if palace else (),
+        user_text=exchange["user_text"],
+        agent_text=exchange["agent_text"],
+        source=Source(at["source"], at["byte_start"], at["byte_end"]),
+        part=exchange["part"],
+        tier=palace["tier"] if palace else None,
+        signals=place.signals,
+        claim=place.claim,
+    )
