@@ -147,6 +147,11 @@ def is_file_like(path: str) -> bool:
     return _extension(extension) in known or name.startswith(("Dockerfile.", "Makefile.", "Jenkinsfile."))
 
 
+def is_path_word(word: str) -> bool:
+    """Whether a word without quotes around it is a path, by the rules of `text_paths`."""
+    return bool(_path_of(word, "", "", ""))
+
+
 def text_paths(text: str, cwd: str) -> list[str]:
     """The paths that a text names, each once, in order of their first mention; as `relative_path` writes them."""
     anchors = [match.start() for match in _ANCHOR.finditer(text)]
@@ -157,7 +162,7 @@ def text_paths(text: str, cwd: str) -> list[str]:
     if not anchors:
         return []
     anchors.sort()
-    spaced = _spaced_paths(text) if "`" in text or '"' in text or "'" in text else {}
+    spaced = _spaced_paths(text) if "`" in text or '"' in text or "'" in text else []
     found: dict[str, None] = {}
     seen: set[str] = set()
     done = 0
@@ -166,9 +171,11 @@ def text_paths(text: str, cwd: str) -> list[str]:
             continue
         low = max(done, anchor - MAX_PATH_CHARS)
         start = 1 + max(low - 1, *(text.rfind(space, low, anchor) for space in " \n\t"))
-        if spaced and (hit := next((span for span in spaced if span[0] < anchor < span[1]), None)):
-            found[relative_path(spaced[hit], cwd)] = None
-            done = hit[1]
+        while spaced and spaced[-1][1] <= anchor:
+            spaced.pop()
+        if spaced and spaced[-1][0] < anchor:
+            _, done, path = spaced.pop()
+            found[relative_path(path, cwd)] = None
             continue
         done = _WORD_END.match(text, anchor).end()  # type: ignore[union-attr]
         word = text[start:done]
@@ -271,9 +278,9 @@ def _without_cjk_lead(path: str) -> str:
     return path[: tail.end(1)] if tail else path
 
 
-def _spaced_paths(text: str) -> dict[tuple[int, int], str]:
-    """Quoted or back-ticked paths that hold spaces, by their span with the quotes."""
-    spans: dict[tuple[int, int], str] = {}
+def _spaced_paths(text: str) -> list[tuple[int, int, str]]:
+    """Quoted or back-ticked paths that hold spaces: (start, end, path) with the quotes, the last one first."""
+    spans: list[tuple[int, int, str]] = []
     for match in _SPACED_END.finditer(text):
         end = match.end() - 1
         start = text.rfind(text[end], max(0, end - 200), match.start())
@@ -281,8 +288,8 @@ def _spaced_paths(text: str) -> dict[tuple[int, int], str]:
             continue
         body = text[start + 1 : match.end(1)]
         if " " in body and "\n" not in body and _is_spaced_path(body):
-            spans[(start, end)] = body
-    return spans
+            spans.append((start, end, body))
+    return spans[::-1]
 
 
 def _is_spaced_path(body: str) -> bool:

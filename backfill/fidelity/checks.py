@@ -1,0 +1,156 @@
+"""Checks of a palace object against the exchange it was made from.
+
+Finds handles of the core that the exchange does not hold: `mangled` where the exchange has something close, else
+`invented`; and a context that is not the slice it claims to be. Substring searches decide almost every case; only
+what they miss is compared further. Deliberately absent: judging meaning, which needs a model.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from backfill.extractive import field_text
+from backfill.fidelity.handles import Handle, find_handles
+from backfill.types import Exchange, Finding, PalaceObject
+
+_NUMBER = re.compile(r"\d[\d,_]*(?:\.\d+)?")
+_TOKEN = re.compile(r"[\w./:@+-]{2,}")
+_NEAR_RATIO = 0.8
+_MAX_TOKENS = 5_000
+
+
+def check_object(obj: PalaceObject, exchange: Exchange) -> tuple[Finding, ...]:
+    """What does not hold: `context_mismatch`, `mangled` or `invented`, each with the handle and its field."""
+    findings: list[Finding] = []
+    if not _context_holds(obj, exchange):
+        findings.append(Finding("context_mismatch", obj.specific_context[:120], obj.context_field))
+    source = _source(exchange)
+    for handle in find_handles(obj.exchange_core):
+        if not _supported(handle, source):
+            kind = "mangled" if _near(handle, source) else "invented"
+            findings.append(Finding(kind, handle.text, "exchange_core"))
+    return tuple(dict.fromkeys(findings))
+
+
+def _context_holds(obj: PalaceObject, exchange: Exchange) -> bool:
+    try:
+        text = field_text(exchange, obj.context_field)
+    except KeyError:
+        return False
+    start, end = obj.context_start, obj.context_end
+    return 0 <= start <= end <= len(text) and text[start:end] == obj.specific_context
+
+
+def _source(exchange: Exchange) -> str:
+    parts = [exchange.user_text, exchange.agent_text, exchange.thinking, *exchange.text_paths]
+    for tool in exchange.tools:
+        parts += [tool.name, *tool.paths, tool.input, tool.head, tool.tail]
+    return "\n".join(parts)
+
+
+def _supported(handle: Handle, source: str) -> bool:
+    if _occurs(handle.text, source):
+        return True
+    if handle.kind == "quoted":
+        return _flat(handle.text) in _flat(source)
+    if handle.kind == "number":
+        return _number_occurs(handle.text, source)
+    if handle.kind == "error" and " " in handle.text:
+        return all(_occurs(number, source) for number in _NUMBER.findall(handle.text))
+    if handle.kind == "parameter":
+        key, _, value = re.sub(r"\s*[=:]\s*", "=", handle.text, count=1).partition("=")
+        return _occurs(key, source) and _occurs(value.strip("\"'"), source)
+    if handle.kind == "path":
+        plain = handle.text.replace("\\", "/").removeprefix("./").lstrip("@")
+        return _occurs(plain, source.replace("\\", "/") if "\\" in source else source)
+    if handle.kind == "identifier":
+        return _occurs(handle.text.removesuffix("()"), source)
+    return False
+
+
+def _occurs(text: str, source: str) -> bool:
+    """Whether the text stands in the source as a whole: not as a part of a longer word or number."""
+    at = source.find(text) if text else -1
+    while at >= 0:
+        end = at + len(text)
+        before = source[at - 1 : at]
+        after = source[end : end + 1]
+        inside = (_wordy(before) and _wordy(text[0])) or (_wordy(after) and _wordy(text[-1]))
+        if text[0].isdigit() and before in (".", ",") and source[at - 2 : at - 1].isdigit():
+            inside = True
+        if text[-1].isdigit() and after in (".", ",") and source[end + 1 : end + 2].isdigit():
+            inside = True
+        if not inside:
+            return True
+        at = source.find(text, at + 1)
+    return False
+
+
+def _wordy(char: str) -> bool:
+    return char == "_" or (char.isascii() and char.isalnum())
+
+
+def _number_occurs(text: str, source: str) -> bool:
+    """Whether the value occurs with the same unit, with or without a space, a sign or thousands separators."""
+    match = _NUMBER.search(text)
+    if not match:
+        return False
+    value, unit = match[0], text[match.end() :].strip()
+    plain = value.replace(",", "").replace("_", "")
+    spellings = {value, plain, f"{int(plain):,}" if plain.isdigit() and len(plain) < 16 else plain}
+    if not unit:
+        return any(_occurs(spelling, source) for spelling in spellings) or any(
+            re.search(rf"(?<![\d.,]){re.escape(spelling)}(?![\d]|[.,]\d)", source) for spelling in spellings
+        )
+    stem = re.escape(unit[:3].rstrip("s") or unit) if len(unit) > 2 else re.escape(unit[0])
+    return any(
+        re.search(rf"(?<![\d.,]){re.escape(spelling)}[\s-]?{stem}", source, re.IGNORECASE) for spelling in spellings
+    )
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _near(handle: Handle, source: str) -> bool:
+    """Whether the source has a token that this one looks like a damaged copy of."""
+    if handle.kind == "quoted":
+        words = _TOKEN.findall(handle.text)
+        return bool(words) and sum(word in source for word in words) / len(words) >= _NEAR_RATIO
+    if handle.kind == "number":
+        match = _NUMBER.search(handle.text)
+        value = match[0] if match else handle.text
+        numbers = set(_NUMBER.findall(source))
+        return value in numbers or any(_is_slip(value, other) for other in numbers)
+    return _has_close(handle.text, _TOKEN.findall(source)[:_MAX_TOKENS])
+
+
+def _is_slip(value: str, other: str) -> bool:
+    """One digit off, or the same digits in another order; single digits prove nothing."""
+    if len(value) < 2 or abs(len(value) - len(other)) > 1:
+        return False
+    if len(value) == len(other):
+        return sorted(value) == sorted(other) or (
+            len(value) > 2 and sum(a != b for a, b in zip(value, other, strict=True)) == 1
+        )
+    short, long = sorted((value, other), key=len)
+    return len(short) > 1 and any(long[:i] + long[i + 1 :] == short for i in range(len(long)))
+
+
+def _has_close(text: str, tokens: Iterable[str]) -> bool:
+    folded = _letters(text)
+    for token in dict.fromkeys(tokens):
+        if abs(len(token) - len(text)) * 4 > len(text) + 4:
+            continue
+        if _letters(token) == folded:
+            return True
+        matcher = difflib.SequenceMatcher(None, text, token, autojunk=False)
+        if matcher.real_quick_ratio() >= _NEAR_RATIO and matcher.quick_ratio() >= _NEAR_RATIO <= matcher.ratio():
+            return True
+    return False
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]", "", text).casefold()
