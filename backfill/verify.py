@@ -8,6 +8,7 @@ again. Light: reads through `bundle`, so a laptop can run it.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from backfill.ids import content_id, exchange_id, row_hash
 from backfill.rows import ROW_TYPES, rows_of, sort_rows
 from backfill.types import Exchange, PalaceObject
 from backfill.union import Union, View, logical_digest, segments_of, view_of
+
+_SUMS = re.compile(rb"([0-9a-f]{64}  manifest\.json\n){1,2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +83,24 @@ def checksum_problems(path: Path) -> list[Problem]:
             problems.append(Problem(entry.path, "size", f"{file.stat().st_size} bytes, {entry.bytes} were written"))
         elif sha256_file(file) != entry.sha256:
             problems.append(Problem(entry.path, "checksum", "SHA-256 differs from the manifest"))
-    for folder in ("lineage", "manifests"):
-        for file in sorted((path / folder).glob("*")):
-            if not file.name.startswith("."):
-                promised = file.stem.rsplit("-", 1)[-1]
-                if not sha256_file(file).startswith(promised) or len(promised) < 8:
-                    problems.append(Problem(f"{folder}/{file.name}", "checksum", "SHA-256 differs from its name"))
+    if not _SUMS.fullmatch((path / "manifest.sha256").read_bytes()):
+        problems.append(
+            Problem("manifest.sha256", "checksum", "is not one or two lines of a SHA-256 and manifest.json")
+        )
+    listed = {path / entry.path for entry in manifest.files} | {path / "manifest.json", path / "manifest.sha256"}
+    for file in sorted(p for p in path.rglob("*") if p.is_file() and p not in listed):
+        relative = file.relative_to(path).as_posix()
+        if not file.name.startswith(".") and not relative.startswith("tmp-") and not _fits_its_name(file):
+            problems.append(
+                Problem(relative, "checksum", "the manifest does not list it and its name does not vouch for it")
+            )
     return problems
+
+
+def _fits_its_name(file: Path) -> bool:
+    """Whether a file of an earlier state, or of lineage, has the SHA-256 whose first digits end its name."""
+    promised = file.stem.rsplit("-", 1)[-1]
+    return len(promised) >= 8 and sha256_file(file).startswith(promised)
 
 
 def read_rows(segment: Segment, table: str) -> list[Any]:

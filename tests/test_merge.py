@@ -31,7 +31,14 @@ QUIET = settings(max_examples=8, deadline=None, suppress_health_check=list(Healt
 
 
 def make_settings(**changes: Any) -> Settings:
-    encoder = {"sha256": "0" * 64, "dim": DIM, "pooling": "mean", "prompts": {}, "probe_cosine_min": 0.999, "path": "encoder"}
+    encoder = {
+        "sha256": hashlib.sha256(b"{}").hexdigest(),
+        "dim": DIM,
+        "pooling": "mean",
+        "prompts": {},
+        "probe_cosine_min": 0.999,
+        "path": "encoder",
+    }
     values: dict[str, Any] = {
         "encoder": encoder,
         "bm25": {"tokenizer_version": TOKENIZER_VERSION, "k1": 1.5, "b": 0.75},
@@ -127,7 +134,9 @@ def test_a_bundle_that_grew_equals_one_built_at_once(
     first, second = deal(sets, 2, data.draw(st.integers(0, 99)))
     write(union_of(first), folder / "grown")
     write(union_of(second), folder / "second")
-    record = merge([folder / "grown", folder / "second"], folder / "grown", read_run=lambda path: pytest.fail(str(path)))
+    record = merge(
+        [folder / "grown", folder / "second"], folder / "grown", read_run=lambda path: pytest.fail(str(path))
+    )
     once = write(union_of(sets), folder / "once")
     assert record["logical_digest"] == once["logical_digest"]
 
@@ -193,7 +202,9 @@ def test_a_tombstone_hides_in_every_later_merge(tmp_path: Path) -> None:
     write(union_of(sets), tmp_path / "full")
     hidden = {**sets, "tombstones": [Tombstone(sets["exchanges"][0].exchange_id, "asked")]}
     write(union_of(hidden), tmp_path / "hidden")
-    record = merge([tmp_path / "full", tmp_path / "hidden"], tmp_path / "m", read_run=lambda path: pytest.fail(str(path)))
+    record = merge(
+        [tmp_path / "full", tmp_path / "hidden"], tmp_path / "m", read_run=lambda path: pytest.fail(str(path))
+    )
     assert record["exchanges"] == 0
     assert record["tombstoned"] == 1
 
