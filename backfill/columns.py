@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from backfill.errors import BundleError
-from backfill.parquet_footer import I32, I64, LIST, STRUCT, ThriftReader, ThriftStruct, check_pages, thrift_bytes
+from backfill.parquet_footer import I32, I64, LIST, STRUCT, Footer, ThriftStruct, read_footer, thrift_bytes
+from backfill.parquet_pages import check_pages
 
 ID_BYTES = 16
 MAX_FOOTER_BYTES = 64 << 20
@@ -51,8 +52,8 @@ class ParquetFile:
                 self._data = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
         except (OSError, ValueError) as error:
             raise BundleError(f"cannot open {path.name}: {error}") from error
-        self._footer = self._read_footer()
         try:
+            self._footer = self._read_footer()
             self._open_schema()
         except (KeyError, TypeError, IndexError, ValueError, UnicodeDecodeError) as error:
             raise self._damaged() from error
@@ -60,18 +61,18 @@ class ParquetFile:
     def _damaged(self) -> BundleError:
         return BundleError(f"{self.path.name} is damaged", hint="backfill verify names every damaged file")
 
-    def _read_footer(self) -> ThriftStruct:
+    def _read_footer(self) -> Footer:
         data = self._data
         if len(data) < 12 or bytes(data[:4]) != _MAGIC or bytes(data[-4:]) != _MAGIC:
             raise BundleError(f"{self.path.name} is not a Parquet file")
         size = int.from_bytes(data[-8:-4], "little")
         if size > min(len(data) - 12, MAX_FOOTER_BYTES):
             raise self._damaged()
-        return ThriftReader(bytes(data[-8 - size : -8])).struct()
+        return read_footer(bytes(data[-8 - size : -8]))
 
     def _open_schema(self) -> None:
-        schema: list[ThriftStruct] = self._footer[2][1][1]
-        self.n_rows = int(self._footer[3][1])
+        schema = self._footer.schema
+        self.n_rows = self._footer.n_rows
         self.names: list[str] = []
         self._elements: dict[str, list[ThriftStruct]] = {}
         self._leaves: dict[str, range] = {}
@@ -83,9 +84,7 @@ class ParquetFile:
             self._elements[name] = schema[pos:end]
             self._leaves[name] = range(leaf - 1, leaf - 1 + leaves)
             pos, leaf = end, leaf + leaves
-        groups: list[ThriftStruct] = self._footer[4][1][1]
-        self._group_rows = [int(group[3][1]) for group in groups]
-        self._groups: list[list[ThriftStruct]] = [group[1][1][1] for group in groups]
+        self._group_rows = [group.n_rows for group in self._footer.groups]
         self.group_starts = [0]
         for rows in self._group_rows:
             self.group_starts.append(self.group_starts[-1] + rows)
@@ -98,7 +97,7 @@ class ParquetFile:
         Times become microseconds, dates days since 1970, structs dictionaries, ids bytes.
         """
         out: dict[str, list[Any]] = {name: [] for name in columns}
-        for batch in self._batches(columns, range(len(self._groups)) if groups is None else groups):
+        for batch in self._batches(columns, range(len(self._group_rows)) if groups is None else groups):
             for name in columns:
                 out[name].extend(_values(batch.column(name)))
         return out
@@ -175,11 +174,11 @@ class ParquetFile:
         return bytes(out + footer + len(footer).to_bytes(4, "little") + _MAGIC)
 
     def _small_footer(self, names: Sequence[str], groups: list[ThriftStruct]) -> bytes:
-        root: ThriftStruct = {**self._footer[2][1][1][0], 5: (I32, len(names))}
+        root: ThriftStruct = {**self._footer.schema[0], 5: (I32, len(names))}
         schema = [root, *(element for name in names for element in self._elements[name])]
         rows = sum(group[3][1] for group in groups)
         fields: ThriftStruct = {
-            1: (I32, self._footer[1][1]),
+            1: (I32, self._footer.version),
             2: (LIST, (STRUCT, schema)),
             3: (I64, rows),
             4: (LIST, (STRUCT, groups)),
@@ -188,7 +187,7 @@ class ParquetFile:
 
     def _chunk(self, group: int, leaf: int) -> _Chunk:
         try:
-            entry = self._groups[group][leaf]
+            entry = self._footer.chunk(group, leaf)
             meta: ThriftStruct = entry[3][1]
             codec, size = int(meta[4][1]), int(meta[7][1])
             # Writers that use no dictionary may leave its offset out, or write 0.

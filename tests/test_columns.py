@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from backfill import columns
 from backfill.columns import IdColumn, ParquetFile
 from backfill.errors import BundleError
-from backfill.parquet_footer import ThriftReader, check_pages, thrift_bytes, zstd_bound
+from backfill.parquet_footer import ThriftReader, skip_value, thrift_bytes
+from backfill.parquet_pages import check_pages, zstd_bound
 
 N_ROWS = 1000
 SCHEMA = pa.schema(
@@ -234,6 +235,7 @@ thrift_values = st.recursive(
 def test_thrift_structs_round_trip(fields):
     data = thrift_bytes(fields)
     assert ThriftReader(data).struct() == fields
+    assert skip_value(data + b"\x55", 0, 12) == len(data)
     for end in range(len(data)):
         with pytest.raises(BundleError):
             ThriftReader(data[:end]).struct()
@@ -243,16 +245,19 @@ def test_thrift_structs_round_trip(fields):
 @given(st.lists(st.integers(-9, 9), max_size=40), st.lists(st.booleans(), max_size=20))
 def test_thrift_lists_round_trip(numbers, flags):
     fields = {1: (9, (5, numbers)), 2: (9, (1, flags))}
-    assert ThriftReader(thrift_bytes(fields)).struct() == fields
+    data = thrift_bytes(fields)
+    assert ThriftReader(data).struct() == fields
+    assert skip_value(data, 0, 12) == len(data)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=200))
 def test_thrift_of_any_bytes_ends(data):
     try:
-        ThriftReader(data).struct()
+        fields = ThriftReader(data).struct()
     except BundleError:
         return
+    assert ThriftReader(thrift_bytes(fields)).struct() == fields
 
 
 def test_times_are_exact(tmp_path: Path):
