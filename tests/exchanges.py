@@ -21,22 +21,24 @@ def make_exchange(
     """An exchange row with true ids and token counts."""
     content = content_id(user_text, agent_text, part, tools)
     tokens = tokens_est(user_text, agent_text)
-    return Exchange(
-        exchange_id(content, prev), content, prev, user_text, agent_text, part, 2, tokens, "", tools
-    )
+    return Exchange(exchange_id(content, prev), content, prev, user_text, agent_text, part, 2, tokens, "", tools)
 
 
-def make_tool(name: str = "Bash", asked: str = "pytest -q", head: str = "", tail: str = "", cut_bytes: int = 0) -> ToolCall:
+def make_tool(
+    name: str = "Bash", asked: str = "pytest -q", head: str = "", tail: str = "", cut_bytes: int = 0
+) -> ToolCall:
     """A tool call that names no file."""
     return ToolCall(name, args_digest({"command": asked}), (), (), asked, head, tail, cut_bytes)
 
 
+def exchange(number: int) -> Exchange:
+    """One of a series of different exchanges of about 60 tokens, each with one tool call."""
+    name, problem, remedy, folder = TOPICS[number % len(TOPICS)]
+    user = f"Case {number}: {problem}, please find out why in the {folder} folder and mend it."
+    agent = f"I {remedy} for case {number}. The {name} tests pass now, all {40 + number} of them."
+    return make_exchange(user, agent, (make_tool(head=f"{40 + number} passed in {number}.2s"),))
+
+
 def exchanges(n: int) -> list[Exchange]:
-    """`n` different exchanges of about 60 tokens, each with one tool call."""
-    rows = []
-    for i in range(n):
-        name, problem, remedy, folder = TOPICS[i % len(TOPICS)]
-        user = f"Case {i}: {problem}, please find out why in the {folder} folder and mend it."
-        agent = f"I {remedy} for case {i}. The {name} tests pass now, all {40 + i} of them."
-        rows.append(make_exchange(user, agent, (make_tool(head=f"{40 + i} passed in {i}.2s"),)))
-    return rows
+    """The first `n` of the series."""
+    return [exchange(i) for i in range(n)]

@@ -1,0 +1,100 @@
+"""The scripted engine: a valid answer made from the prompt's own words, at once and without a model.
+
+A first-class engine for tests, launchers and dry runs. An answer, a failure and a garbled text are functions of the
+prompt alone, so results never depend on order, window or process; the order in which answers come back is shuffled
+all the same, for real engines answer out of order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import time
+from typing import Any
+
+import msgspec
+
+from backfill.config import EngineConfig
+from backfill.engines.base import Answer, Request
+from backfill.text import sentence_spans, tokens_est
+
+SCRIPTED_VERSION = 1
+_FENCE = re.compile(r"^(~{4,})$(.*?)^\1$", re.MULTILINE | re.DOTALL)
+_LISTED = re.compile(r"^(\d+)\. ", re.MULTILINE)
+_WORD = re.compile(r"[a-z]{4,12}")
+_LABEL = re.compile(r"^(USER|AGENT|TOOL \d+ .*|INPUT|OUTPUT):$")
+
+
+class ScriptedEngine:
+    """Answers from the prompt. `fail_rate` and `garbage_rate` are shares of prompts, chosen by their hash."""
+
+    deterministic = True
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.window = config.window or 32
+        self._fail_rate = config.fail_rate
+        self._garbage_rate = config.garbage_rate
+        self._delay_s = config.delay_ms / 1000
+        self._held: list[tuple[float, Answer]] = []
+        self._order = random.Random(config.seed)
+        self._closed = False
+
+    def identity(self) -> dict[str, Any]:
+        """The script's version and its rates, which decide answers."""
+        return {
+            "engine": "scripted",
+            "version": SCRIPTED_VERSION,
+            "fail_rate": self._fail_rate,
+            "garbage_rate": self._garbage_rate,
+        }
+
+    def submit(self, request: Request) -> None:
+        """Makes the answer and holds it back."""
+        self._held.append((time.monotonic() + self._delay_s, self._answer(request)))
+
+    def poll(self, timeout_s: float) -> list[Answer]:
+        """Some of the answers that are due, in a shuffled order; at least one if one becomes due in time."""
+        if not self._held:
+            return []
+        wait_s = min(due for due, _ in self._held) - time.monotonic()
+        if wait_s > 0:
+            time.sleep(min(wait_s, timeout_s))
+        now = time.monotonic()
+        due = [i for i, (at, _) in enumerate(self._held) if at <= now]
+        taken = set(self._order.sample(due, self._order.randint(1, len(due)))) if due else set()
+        answers = [self._held[i][1] for i in taken]
+        self._order.shuffle(answers)
+        self._held = [item for i, item in enumerate(self._held) if i not in taken]
+        return answers
+
+    def close(self) -> None:
+        """Forgets what was not polled."""
+        self._held.clear()
+
+    def _answer(self, request: Request) -> Answer:
+        prompt = request.system + "\n" + request.user
+        dice = random.Random(hashlib.blake2b(prompt.encode("utf-8", "replace"), digest_size=8).digest())
+        tokens_in = tokens_est(prompt)
+        if dice.random() < self._fail_rate:
+            return Answer(request.key, "", "error", error="scripted failure", tokens_in=tokens_in)
+        text = script(request.user, dice)
+        if dice.random() < self._garbage_rate:
+            text = text[: dice.randint(1, len(text) - 1)]
+        return Answer(request.key, text, "stop", tokens_in=tokens_in, tokens_out=tokens_est(text))
+
+
+def script(user: str, dice: random.Random) -> str:
+    """A wire text from the sentences, words and candidate numbers of a distillation prompt."""
+    fenced = _FENCE.search(user)
+    body = fenced[2] if fenced else user
+    listing = user[fenced.end() :] if fenced else ""
+    lines = [body[a:b] for a, b in sentence_spans(body)]
+    lines = [" ".join(line.split()[:20]) for line in lines if not _LABEL.match(line) and len(line.split()) >= 3]
+    core = dice.choice(lines) if lines else "Nothing was said here"
+    words = sorted(set(_WORD.findall(core.lower()))) or ["quiet", "talk"]
+    picked = dice.sample(words, min(2, len(words)))
+    key = "_".join(picked if len(picked) > 1 else [*picked, "note"])
+    numbers = [int(n) for n in _LISTED.findall(listing)]
+    wire = {"c": core, "x": dice.choice([0, *numbers]), "r": [f"concept:{key}"]}
+    return msgspec.json.encode(wire).decode()
