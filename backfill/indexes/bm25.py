@@ -1,0 +1,200 @@
+"""BM25 over one field of several segments, with statistics summed when it opens.
+
+A segment's field index holds counts and lengths only, never an IDF, so segments can be copied, merged and hidden
+without touching each other. Arrays of one field: `vocabulary` (u1, the sorted terms' UTF-8 in a row),
+`term_offsets` (i8, [V + 1]), `indptr` (i8, [V + 1]), `documents` (i4) and `counts` (u2, or i4 where one is larger)
+by term then document, `lengths` (i4, [N]). Deliberately absent: a dictionary of the whole vocabulary; a term is
+found by binary search in the mapped bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backfill.errors import BundleError
+from backfill.indexes.tokenizer import tokenize
+
+Array = npt.NDArray[Any]
+Scores = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+_DTYPES: dict[str, tuple[str, ...]] = {
+    "vocabulary": ("u1",),
+    "term_offsets": ("i8",),
+    "indptr": ("i8",),
+    "documents": ("i4",),
+    "counts": ("u2", "i4"),
+    "lengths": ("i4",),
+}
+
+
+def build_field(docs: Iterable[str]) -> dict[str, Array]:
+    """The arrays of one field over texts in the order of their rows; equal texts give equal arrays.
+
+    Memory: about 40 bytes a token while it sorts. Raises OverflowError above 2^31 - 1 tokens of one text.
+    """
+    numbers: dict[str, int] = {}
+    tokens, lengths = array("i"), array("i")
+    for text in docs:
+        terms = tokenize(text)
+        lengths.append(len(terms))
+        tokens.extend([numbers.setdefault(term, len(numbers)) for term in terms])
+    encoded = [term.encode() for term in numbers]
+    order = sorted(range(len(encoded)), key=encoded.__getitem__)
+    rank = np.empty(len(encoded), np.int64)
+    rank[order] = np.arange(len(encoded))
+    return {**_vocabulary([encoded[i] for i in order]), **_postings(rank, tokens, lengths)}
+
+
+def _vocabulary(terms: list[bytes]) -> dict[str, Array]:
+    offsets = np.zeros(len(terms) + 1, np.int64)
+    np.cumsum([len(term) for term in terms], out=offsets[1:])
+    return {"vocabulary": np.frombuffer(b"".join(terms), np.uint8), "term_offsets": offsets}
+
+
+def _postings(rank: npt.NDArray[np.int64], tokens: array[int], lengths: array[int]) -> dict[str, Array]:
+    n_docs = len(lengths)
+    sizes = np.frombuffer(lengths, np.int32) if n_docs else np.empty(0, np.int32)
+    flat = np.frombuffer(tokens, np.int32) if len(tokens) else np.empty(0, np.int32)
+    keys = rank[flat] * n_docs + np.repeat(np.arange(n_docs, dtype=np.int64), sizes)
+    pairs, counts = np.unique(keys, return_counts=True)
+    indptr = np.zeros(len(rank) + 1, np.int64)
+    np.cumsum(np.bincount(pairs // max(n_docs, 1), minlength=len(rank)), out=indptr[1:])
+    narrow = np.uint16 if not len(counts) or counts.max() < 1 << 16 else np.int32
+    return {
+        "indptr": indptr,
+        "documents": (pairs % max(n_docs, 1)).astype(np.int32),
+        "counts": counts.astype(narrow),
+        "lengths": sizes.copy(),
+    }
+
+
+class FieldIndex:
+    """One field of one segment, read from its arrays in place."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        _check(arrays)
+        self._terms = arrays["vocabulary"].data
+        self._term_offsets = arrays["term_offsets"]
+        self._indptr = arrays["indptr"]
+        self._documents = arrays["documents"]
+        self._counts = arrays["counts"]
+        self.lengths: npt.NDArray[np.int32] = arrays["lengths"]
+        self.n_docs = len(self.lengths)
+        self.n_terms = len(self._indptr) - 1
+        self.total_length = int(self.lengths.sum(dtype=np.int64))
+
+    @classmethod
+    def open(cls, arrays: Mapping[str, Array]) -> FieldIndex:
+        """The field over arrays of `build_field`; raises BundleError where they contradict each other."""
+        return cls(arrays)
+
+    def df(self, term: str) -> int:
+        """Documents of this segment that hold the term."""
+        return len(self.postings(term)[0])
+
+    def postings(self, term: str) -> tuple[npt.NDArray[np.int32], Array]:
+        """Documents (i4, rising) that hold the term, and how often each does; both empty for an unknown term.
+
+        Raises BundleError where the postings of this term are damaged; only what is used is looked at, for reading
+        all of them would undo the mapping.
+        """
+        number = self._find(term.encode("utf-8", "surrogatepass"))
+        start, end = (int(self._indptr[number]), int(self._indptr[number + 1])) if number >= 0 else (0, 0)
+        documents, counts = self._documents[start:end], self._counts[start:end]
+        if len(documents) != end - start or start < 0 or (end > start and not self._sound(documents, counts)):
+            raise BundleError(f"the BM25 postings of {term[:40]!r} are damaged")
+        return documents, counts
+
+    def _sound(self, documents: npt.NDArray[np.int32], counts: Array) -> bool:
+        rising = bool((documents[1:] > documents[:-1]).all())
+        return rising and int(documents[0]) >= 0 and int(documents[-1]) < self.n_docs and int(counts.min()) > 0
+
+    def _find(self, term: bytes) -> int:
+        low, high = 0, self.n_terms
+        while low < high:
+            middle = (low + high) // 2
+            here = bytes(self._terms[int(self._term_offsets[middle]) : int(self._term_offsets[middle + 1])])
+            if here == term:
+                return middle
+            low, high = (middle + 1, high) if here < term else (low, middle)
+        return -1
+
+
+class Bm25:
+    """Scores of one field over all segments of a bundle: the same to the bit, however the rows are cut."""
+
+    def __init__(self, fields: Sequence[FieldIndex], k1: float = 1.5, b: float = 0.75) -> None:
+        """`fields` holds the same field of each segment, in the bundle's order."""
+        self.fields = tuple(fields)
+        self.k1, self.b = k1, b
+        self.n_docs = sum(field.n_docs for field in self.fields)
+        self.total_length = sum(field.total_length for field in self.fields)
+
+    def idf(self, df: int) -> float:
+        """ln(1 + (N - df + 0.5) / (df + 0.5)), as Lucene has it: never negative."""
+        return math.log(1.0 + (self.n_docs - df + 0.5) / (df + 0.5))
+
+    def scores(self, terms: Sequence[str], masks: Sequence[Mask] | None = None) -> list[Scores]:
+        """Per segment a score [N] float64 for each row; 0 where no term stands or the segment's mask is false.
+
+        BM25 (Robertson and Zaragoza 2009) without the constant factor k1 + 1, as in Lucene 8 and later; a term that
+        the query repeats weighs as often. Terms are added in sorted order, each from sums over all segments, so
+        that the same row gets the same bits in any division into segments.
+        """
+        scores = [np.zeros(field.n_docs) for field in self.fields]
+        mean_length = self.total_length / self.n_docs if self.total_length else 1.0
+        for term, weight in sorted(Counter(terms).items()):
+            found = [field.postings(term) for field in self.fields]
+            df = sum(len(documents) for documents, _ in found)
+            if df == 0:
+                continue
+            idf = weight * self.idf(df)
+            for field, (documents, counts), total in zip(self.fields, found, scores, strict=True):
+                tf = counts.astype(np.float64)
+                norm = self.k1 * (1.0 - self.b + self.b * field.lengths[documents] / mean_length)
+                total[documents] += idf * tf / (tf + norm)
+        for total, mask in zip(scores, masks or (), strict=bool(masks)):
+            total[~mask] = 0.0
+        return scores
+
+    def search(
+        self, terms: Sequence[str], k: int, masks: Sequence[Mask] | None = None
+    ) -> tuple[Scores, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The at most k best rows: scores falling, segment numbers and row numbers; ties by segment, then row.
+
+        A row that holds none of the terms is not retrieved.
+        """
+        per_segment = self.scores(terms, masks)
+        segment_of = np.repeat(np.arange(len(per_segment)), [len(s) for s in per_segment])
+        rows = np.concatenate([np.arange(len(s)) for s in per_segment]) if per_segment else np.empty(0, np.int64)
+        flat = np.concatenate(per_segment) if per_segment else np.empty(0)
+        hits = np.flatnonzero(flat > 0)
+        if 0 < k < len(hits):
+            # Keep every row that ties with the k-th best, so that the cut below is by position and repeatable.
+            floor = np.partition(flat[hits], len(hits) - k)[len(hits) - k]
+            hits = hits[flat[hits] >= floor]
+        best = hits[np.argsort(-flat[hits], kind="stable")][: max(k, 0)]
+        return flat[best], segment_of[best].astype(np.int64), rows[best]
+
+
+def _check(arrays: Mapping[str, Array]) -> None:
+    for name, kinds in _DTYPES.items():
+        if name not in arrays or arrays[name].ndim != 1 or arrays[name].dtype not in [np.dtype(k) for k in kinds]:
+            raise BundleError(f"the BM25 index has no proper array {name!r}")
+    n_terms, n_postings = len(arrays["indptr"]) - 1, len(arrays["documents"])
+    ends = (int(arrays["term_offsets"][-1]), int(arrays["indptr"][-1])) if n_terms >= 0 else (-1, -1)
+    if (
+        len(arrays["term_offsets"]) != n_terms + 1
+        or len(arrays["counts"]) != n_postings
+        or ends != (len(arrays["vocabulary"]), n_postings)
+        or (len(arrays["lengths"]) and int(arrays["lengths"].min()) < 0)
+    ):
+        raise BundleError("the arrays of the BM25 index contradict each other")
