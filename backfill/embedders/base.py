@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+# Raised by hand when the same text gets another vector: other rounding, pooling, truncation or prompts.
+EMBED_VERSION = 1
+# Encoders read a few hundred tokens; of a longer text only this much is tokenized, so that a text of many megabytes
+# costs what a page costs. 32,768 characters are 8,000 words of English, far beyond any encoder here.
+MAX_READ_CHARS = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What the model wants before a query and before a passage ("query: ", "passage: "); most want nothing."""
+
+    query: str = ""
+    passage: str = ""
+
+
+def distinct(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The distinct texts in order of first appearance, and for each text the position of its like among them."""
+    positions: dict[str, int] = {}
+    places = [positions.setdefault(text, len(positions)) for text in texts]
+    return list(positions), places
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on; a batch system often grants fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Embedder(Protocol):
