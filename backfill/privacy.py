@@ -13,21 +13,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal
 
-# Key material of a private key: base64, armour headers, and the line ends of source code that quotes one.
-_KEY_BODY = r"""[A-Za-z0-9+/=\s\\,"':;|.()-]"""
-_KEY_NAME = r"(?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?"
+_KEY_WORDS = "PRIVATE KEY"
+_KEY_MARK = re.compile(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_MAX_CHARS = 16_000  # a 16,384-bit RSA key with armour headers, as source code quotes it
+_KEY_RUN = re.compile(r"[A-Za-z0-9+/=]{12}")
+# Lines of a key whose end was cut off, with the line ends of source code that quotes one.
+_KEY_LINES = re.compile(
+    r"""[\s\\rn"',+]{0,8}(?:[A-Za-z0-9+/=]{20,80}+[\s\\"',+]{0,8}+(?:\\?[rn])?)+[A-Za-z0-9+/=]{0,80}"""
+)
+_KEY_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\\r\n"
 
 # (type, keywords of which one must occur, pattern; group `value` is replaced where there is one)
 _RULES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
-    (
-        "private_key",
-        ("PRIVATE KEY",),
-        re.compile(
-            rf"-----BEGIN {_KEY_NAME}-----{_KEY_BODY}{{0,16000}}?-----END {_KEY_NAME}-----"
-            rf"|-----BEGIN {_KEY_NAME}-----[\s\\rn\"',+]*[A-Za-z0-9+/=\s\\]{{40,}}"
-            rf"|(?:[A-Za-z0-9+/=]{{40,80}}(?:\s|\\[rn])+)*[A-Za-z0-9+/=]{{4,80}}(?:\s|\\[rn])+-----END {_KEY_NAME}-----"
-        ),
-    ),
     ("aws_key", ("AKIA", "ASIA", "ABIA", "ACCA"), re.compile(r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b")),
     (
         "github_token",
@@ -90,7 +87,7 @@ class Redactor:
         """Whether the text holds a keyword of any rule: without one, `text` and `tree` change nothing."""
         if not self._secrets:
             return False
-        if self._mask or _URL_MARK in text:
+        if self._mask or _URL_MARK in text or _KEY_WORDS in text:
             return True
         for _, keywords, _ in _RULES:
             for keyword in keywords:
@@ -106,6 +103,8 @@ class Redactor:
         """The text with typed placeholders for what the rules find."""
         if not self._secrets or not text:
             return text
+        if _KEY_WORDS in text:
+            text = self._private_keys(text)
         for kind, keywords, pattern in _RULES:
             for keyword in keywords:
                 if keyword in text:
@@ -148,6 +147,25 @@ class Redactor:
                 return judged.removeprefix(prefix)
         return self.text(value)
 
+    def _private_keys(self, text: str) -> str:
+        """Key blocks replaced, also those of which only the beginning or the end is there."""
+        spans: list[tuple[int, int]] = []
+        begin: re.Match[str] | None = None
+        for mark in (*_KEY_MARK.finditer(text), None):
+            if begin is not None:
+                whole = mark is not None and mark[1] == "END" and mark.start() - begin.end() <= _KEY_MAX_CHARS
+                if mark is not None and whole and _KEY_RUN.search(text, begin.end(), mark.start()):
+                    spans.append((begin.start(), mark.end()))
+                elif not whole and (lines := _KEY_LINES.match(text, begin.end())):
+                    spans.append((begin.start(), lines.end()))
+            elif mark is not None and mark[1] == "END":
+                start = len(text[max(0, mark.start() - _KEY_MAX_CHARS) : mark.start()].rstrip(_KEY_CHARS))
+                start += max(0, mark.start() - _KEY_MAX_CHARS)
+                if mark.start() - start >= 40:
+                    spans.append((start, mark.end()))
+            begin = mark if mark is not None and mark[1] == "BEGIN" else None
+        return self._replaced("private_key", text, spans)
+
     def _everywhere(self, kind: str, pattern: re.Pattern[str], text: str) -> str:
         text, n = pattern.subn(f"[secret:{kind}]", text)
         if n:
@@ -175,11 +193,15 @@ class Redactor:
                 if match and (accept is None or accept(match)):
                     spans.append(match.span("value"))
                 at = searched.find(keyword, at + len(keyword))
+        return self._replaced(kind, text, sorted(spans))
+
+    def _replaced(self, kind: str, text: str, spans: list[tuple[int, int]]) -> str:
+        """The text with a placeholder for each of the sorted spans; of overlapping ones the first counts."""
         if not spans:
             return text
         pieces: list[str] = []
         done = 0
-        for start, end in sorted(spans):
+        for start, end in spans:
             if start >= done:
                 pieces += (text[done:start], f"[secret:{kind}]")
                 done = end

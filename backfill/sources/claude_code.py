@@ -37,6 +37,8 @@ _TYPES = frozenset((
     "agent-name", "mode", "worktree-state", "relocated", "bridge-session", "frame-link", "started", "result",
 ))  # fmt: skip
 _SESSIONLESS = frozenset(("summary", "file-history-snapshot"))
+# Keys of formats with a similar envelope.
+_FOREIGN = frozenset(("payload", "event_msg", "provenance", "systemPayload", "role"))
 _SYNTHETIC = "<synthetic>"
 _WARMUP = "Warmup"
 
@@ -121,14 +123,14 @@ class ClaudeCodeReader:
             if value.get("type") not in _TYPES:
                 continue
             message = value.get("message")
-            if isinstance(message, dict) and "parts" in message:
+            if value.keys() & _FOREIGN or (isinstance(message, dict) and "parts" in message):
                 return False
-            if "payload" in value or "event_msg" in value:
-                return False
-            if message is not None and value["type"] in ("user", "human", "assistant"):
-                return "parentUuid" in value or "id" not in value
-            if value["type"] in ("summary", "file-history-snapshot") or isinstance(value.get("sessionId"), str):
-                return "summary" in value or "snapshot" in value or "sessionId" in value
+            if value["type"] in ("user", "human", "assistant"):
+                return message is not None and ("parentUuid" in value or "id" not in value)
+            if value["type"] in _SESSIONLESS:
+                return "summary" in value or "snapshot" in value
+            if isinstance(value.get("sessionId"), str):
+                return value["type"] != "system" or "uuid" in value
         return not head.complete_lines and b'"parentUuid":' in head.raw and b'"parts":' not in head.raw
 
     def records(self, unit: Unit) -> Iterator[Record]:
@@ -151,7 +153,9 @@ class _Pass:
         self._roots: dict[str, str] = {}  # record of an inline sidechain -> uuid of its first record
         self._last_root = ""
         self._titles: dict[str, str] = {}  # leaf uuid that has not been seen yet -> title
-        self._leaves: dict[str, str] = {}  # uuid -> session, for summaries that come after their leaf
+        self._leaves: dict[str, str] = {}  # uuid -> session
+        self._begun: set[str] = set()
+        self._continued: dict[str, str] = {}  # session id that took over in mid-conversation -> the session it goes on
 
     def record(self, start: int, end: int, line: _Line) -> Record:
         """The record of a decoded line."""
@@ -189,7 +193,7 @@ class _Pass:
         """(session, parent session) of a line; inline sidechains are told apart by their first record."""
         own = line.sessionId or line.session_id
         if own:
-            self._session = own
+            self._session = self._continued.get(own) or self._begin(own, line)
         elif line.type in _SESSIONLESS or (line.message is None and line.uuid is None and not self._session):
             return "", ""
         else:
@@ -206,6 +210,19 @@ class _Pass:
             self._roots[line.uuid] = root
         self._last_root = root
         return f"{self._session}/sidechain-{root}", self._session
+
+    def _begin(self, session: str, line: _Line) -> str:
+        """The session of a session id. One whose first message is the agent's answer to a prompt under another id is
+        that other session: accepting a plan renews the id between prompt and answer."""
+        if session in self._begun or line.isSidechain or line.type not in ("user", "human", "assistant"):
+            return session
+        self._begun.add(session)
+        parent = line.parentUuid if isinstance(line.parentUuid, str) else ""
+        before = self._leaves.get(parent, session)
+        if line.type != "assistant" or before == session or "/" in before:
+            return session
+        self._continued[session] = before
+        return before
 
     def _summary(self, start: int, end: int, line: _Line) -> Record:
         """A title. It may name a record of this file, seen or still to come, or one of another file."""

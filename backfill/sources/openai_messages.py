@@ -8,6 +8,7 @@ them from one conversation to the next.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +30,7 @@ _FOREIGN = frozenset((
 ))  # fmt: skip
 _DISPLAY = re.compile(rb'"messages_display"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
 _DISPLAY_ROLE = re.compile(rb"\\n(user|assistant|tool|system): ")
+_ARRAY = re.compile(rb'\A\s*\[|"(?:messages|traj)"\s*:\s*\[')
 _DISPLAY_FIRST = re.compile(rb"(user|assistant|tool|system): ")
 
 
@@ -51,6 +53,10 @@ class _Entry(msgspec.Struct, gc=False):
     messages: list[msgspec.Raw] | None = None
     traj: list[msgspec.Raw] | None = None
     messages_display: str | None = None
+    loose: bool = False  # holds messages, in a shape that was not expected
+
+
+_decode = msgspec.json.Decoder(_Entry).decode
 
 
 class OpenAIMessagesReader:
@@ -80,7 +86,7 @@ class OpenAIMessagesReader:
             elif entry.messages_display is not None:
                 yield from _displayed(piece, entry, f"{unit.source}#{conversations}")
                 conversations += 1
-            elif entry.messages is not None or entry.traj is not None:
+            elif entry.loose or entry.messages is not None or entry.traj is not None:
                 yield from _conversation(piece, entry, f"{unit.source}#{conversations}", unit)
                 conversations += 1
             else:
@@ -98,20 +104,13 @@ def _is_document(head: bytes) -> bool:
 
 def _conversation(piece: Line, entry: _Entry, session: str, unit: Unit) -> Iterator[Record]:
     """The messages of one conversation, each with its own bytes of the line."""
-    raws = entry.messages if entry.messages is not None else entry.traj
-    at = 0
-    decode = msgspec.json.Decoder(_Entry).decode
     title = entry.title if isinstance(entry.title, str) else ""
     model = entry.model if isinstance(entry.model, str) else ""
-    for raw in raws or ():
-        data = bytes(raw)
-        found = piece.data.find(data, at)
-        start, end = (found, found + len(data)) if found >= 0 else (at, at)
-        at = end
-        try:
-            message: _Entry | None = decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            message = _lenient(loads(data)[0])
+    ranges = list(_loose_ranges(piece.data) if entry.loose else _raw_ranges(piece.data, entry))
+    if not ranges:
+        yield Record(piece.start, piece.end, [Skip("empty")])
+    for start, end in ranges:
+        message = _decoded(piece.data[start:end])
         if message is None:
             yield Record(piece.start + start, piece.start + end, [Skip("empty")], session)
             continue
@@ -121,8 +120,42 @@ def _conversation(piece: Line, entry: _Entry, session: str, unit: Unit) -> Itera
             record.acts.insert(0, Titled(title))
             title = ""
         yield record
-    if at < len(piece.data) and not raws:
-        yield Record(piece.start, piece.end, [Skip("empty")])
+
+
+def _raw_ranges(data: bytes, entry: _Entry) -> Iterator[tuple[int, int]]:
+    """Where the messages of a well-formed conversation stand in it."""
+    at = 0
+    for raw in entry.messages if entry.messages is not None else entry.traj or ():
+        body = bytes(raw)
+        start = data.find(body, at)
+        at = start + len(body)
+        yield start, at
+
+
+def _loose_ranges(data: bytes) -> Iterator[tuple[int, int]]:
+    """The same for a bare array or broken text; in Latin-1, where one character is one byte."""
+    begin = _ARRAY.search(data)
+    if begin is None:
+        return
+    text = data.decode("latin-1")
+    decoder = json.JSONDecoder(strict=False)
+    at = begin.end()
+    while True:
+        while text[at : at + 1] in (" ", "\t", "\r", "\n", ","):
+            at += 1
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        yield at, end
+        at = end
+
+
+def _decoded(data: bytes) -> _Entry | None:
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _lenient(loads(data)[0])
 
 
 def _displayed(piece: Line, entry: _Entry, session: str) -> Iterator[Record]:
@@ -260,7 +293,7 @@ def _is_conversation(value: Any) -> bool:
 
 
 def _is_known(entry: _Entry) -> bool:
-    return entry.role in _ROLES or entry.messages is not None or entry.traj is not None
+    return entry.role in _ROLES or entry.loose
 
 
 def _lenient(value: Any) -> _Entry | None:
@@ -278,7 +311,5 @@ def _lenient(value: Any) -> _Entry | None:
         "created", "model", "title",
     ):  # fmt: skip
         setattr(entry, name, value.get(name))
-    for name in _CONVERSATIONS:
-        if isinstance(value.get(name), list):
-            setattr(entry, name, [msgspec.Raw(msgspec.json.encode(message)) for message in value[name]])
+    entry.loose = any(isinstance(value.get(name), list) for name in _CONVERSATIONS)
     return entry
