@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backfill import signals
-from backfill.errors import UsageError
+from backfill.errors import BundleError, UsageError
 from backfill.filters import Filters, one_of
 from backfill.hits import Hit, Place, read_hits
 from backfill.phrases import phrase_mask
@@ -213,7 +213,11 @@ def _closest_miss(bundle: Bundle, question: Question, mode: str, filters: Filter
 
 
 def _by_vector(bundle: Bundle, question: Question, mask: Mask) -> Ranking:
-    encoder, _ = query_encoder(bundle)
+    try:
+        encoder, _ = query_encoder(bundle)
+    except BundleError:
+        # The search was by words: a damaged encoder is no reason to fail it.
+        encoder = None
     if encoder is None:
         return Ranking(np.zeros(0, np.int64), np.zeros(0), {})
     vector = encoder.encode([question.text], kind="query")[0].astype(np.float32)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bundle_fixture import DIM, SPECS, Fixture, load, seal, write_bundle
 
 import backfill
 from backfill import trust
@@ -17,6 +16,7 @@ from backfill.arrays import write_arrays
 from backfill.bundle import Bundle, read_manifest
 from backfill.columns import ParquetFile
 from backfill.errors import BundleError, UsageError
+from tests.bundle_fixture import DIM, SPECS, Fixture, load, seal, write_bundle
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bundle_fixture import Fixture, write_bundle
+
+from tests.bundle_fixture import Fixture, write_bundle
 
 HEAVY = ("torch", "vllm", "ray", "triton", "pyarrow", "transformers", "tokenizers", "sentence_transformers", "onnx")
 LIGHT = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_fixture import HIDDEN, SPECS, Fixture, load, seal, write_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,11 +20,12 @@ from backfill.commands import query as query_command
 from backfill.commands import rooms as rooms_command
 from backfill.commands import show as show_command
 from backfill.commands.printing import clean, clean_line
-from backfill.errors import UsageError
+from backfill.errors import BundleError, UsageError
 from backfill.filters import Filters, file_matches, project_matches
 from backfill.hits import iso
 from backfill.passages import best_passage
 from backfill.query import MODES, search, working_modes
+from tests.bundle_fixture import HIDDEN, SPECS, Fixture, load, seal, write_bundle
 
 NAMES = [spec.name for spec in SPECS]
 
@@ -310,6 +311,17 @@ def test_no_word_in_common_gives_the_nearest_by_vector_or_nothing(plain: Fixture
     assert (bare.hits, bare.closest_miss) == ((), None)
 
 
+def test_a_damaged_encoder_does_not_fail_a_search_by_words(made: Fixture, tmp_path: Path):
+    copy = shutil.copytree(made.path, tmp_path / "copy")
+    shutil.rmtree(copy / "encoder")
+    seal(copy, {**load(copy), "files": [f for f in load(copy)["files"] if f["role"] != "encoder"]})
+    broken = Bundle.open(copy)
+    assert names(made, broken.search("deadlock", mode="verbatim-bm25")) == ["migrate"]
+    assert broken.search("xylophone", mode="verbatim-bm25").closest_miss is None
+    with pytest.raises(BundleError, match=r"no readable encoder\.json"):
+        broken.search("deadlock", mode="distilled-vector")
+
+
 def test_ties_go_by_exchange_id(tmp_path: Path):
     # The same words in the same number of tokens: the same score, in two segments.
     specs = [
@@ -323,11 +335,9 @@ def test_ties_go_by_exchange_id(tmp_path: Path):
 
 
 def test_another_tokenizer_version_is_refused_clearly(plain: Fixture, tmp_path: Path):
-    import shutil
-
     copy = shutil.copytree(plain.path, tmp_path / "copy")
     seal(copy, {**load(copy), "bm25": {"tokenizer_version": 999}})
-    with pytest.raises(Exception, match="cut by tokenizer 999"):
+    with pytest.raises(BundleError, match="cut by tokenizer 999"):
         Bundle.open(copy).search("deadlock")
 
 
