@@ -132,7 +132,7 @@ class VllmEngine:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env=_environment(self._config),
+                env=engine_environment(self._config),
                 bufsize=0,
             )
         if self._process.stdin is None or self._process.stdout is None:
@@ -243,7 +243,7 @@ def _start_message(config: EngineConfig, directory: Path) -> frames.Start:
     )
 
 
-def _environment(config: EngineConfig) -> dict[str, str]:
+def engine_environment(config: EngineConfig) -> dict[str, str]:
     """The child's environment: one process, offline, all cores of a CPU. GPUs are those that the launcher left us."""
     ours = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
