@@ -62,7 +62,7 @@ def test_a_transcript_cannot_end_its_fence() -> None:
 def test_a_refusal_is_named_outside_the_fence() -> None:
     row = exchanges(1)[0]
     prompt = build_prompt(row, [], budget_tokens=BUDGET, refusal="core_long: too long")
-    assert "refused: core_long: too long" in fenced(prompt.user)[2]
+    assert "refused: core_long: too long" in fenced(prompt.user)[0]
     assert prompt.user != build_prompt(row, [], budget_tokens=BUDGET).user
 
 

@@ -88,7 +88,7 @@ def script(user: str, dice: random.Random) -> str:
     """A wire text from the sentences, words and candidate numbers of a distillation prompt."""
     fenced = _FENCE.search(user)
     body = fenced[2] if fenced else user
-    listing = user[fenced.end() :] if fenced else ""
+    listing = user[: fenced.start()] if fenced else ""
     lines = [body[a:b] for a, b in sentence_spans(body)]
     lines = [" ".join(line.split()[:20]) for line in lines if not _LABEL.match(line) and len(line.split()) >= 3]
     core = dice.choice(lines) if lines else "Nothing was said here"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -282,3 +283,35 @@ def test_frames_split_at_any_place() -> None:
         assert buffer == b""
     with pytest.raises(ValueError, match="frame of"):
         split(bytearray(b"\xff\xff\xff\xff"))
+
+
+@pytest.mark.slow
+def test_the_real_engine_refuses_an_over_long_request_alone_and_is_replaced_when_killed(tmp_path: Path) -> None:
+    engine = make_engine(real_config(), log_path=tmp_path / "vllm.log")
+    assert isinstance(engine, SupervisedEngine)
+    try:
+        long = Request(90, "", "word " * 3000, WIRE_SCHEMA, 48)
+        done = {a.key: a for a in answers_of(engine, [request(0), long, request(1)], limit_s=500)}
+        assert "too long: 3" in done[90].error
+        assert done[0].error == done[1].error == ""
+        assert done[1].tokens_cached >= 128
+        current = engine.current
+        assert isinstance(current, VllmEngine)
+        assert current.started is not None
+        assert (current.started.dtype, current.started.structured_backend) == ("float32", "outlines")
+        assert current.process_id is not None
+        engine.submit(request(2))
+        os.kill(current.process_id, signal.SIGKILL)
+        (after,) = answers_of_rest(engine, 1, limit_s=500)
+        assert (after.key, after.error, engine.deaths) == (2, "", 1)
+    finally:
+        engine.close()
+
+
+def answers_of_rest(engine: Engine, n: int, *, limit_s: float) -> list[Answer]:
+    """Polls until `n` answers to what was submitted before are there."""
+    done, deadline = list[Answer](), time.monotonic() + limit_s
+    while len(done) < n:
+        assert time.monotonic() < deadline
+        done.extend(engine.poll(0.5))
+    return done
