@@ -530,4 +530,4 @@ def test_one_room_lists_its_exchanges(made: Fixture, capsys: pytest.CaptureFixtu
         with pytest.raises(UsageError, match="not a cursor"):
             command(rooms_command, str(made.path), f"--cursor={cursor}")
     command(rooms_command, str(made.path))
-    assert "concept:file_encoding" in capsys.readouterr().out
+    assert "     1  2026-03-31  concept:file_encoding\n" in capsys.readouterr().out

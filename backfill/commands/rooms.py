@@ -38,10 +38,11 @@ def run(args: argparse.Namespace) -> int:
 def _lines(tree: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for room in tree["rooms"]:
         last = (room["last_at"] or "undated")[:10]
-        yield "", clean_line(f"{room['exchanges']:>6}  {last}  {room['type']}:{room['key']}  {room['label']}")
+        yield "", f"{room['exchanges']:>6}  {last:<10}  {clean_line(room['type'] + ':' + room['key'])}"
     for hit in tree.get("hits", ()):
         day = (hit["started_at"] or "undated")[:10]
-        yield "", clean_line(f"{day}  {hit['exchange_id'][:12]}  {hit['project']}  {hit['exchange_core']}")
+        text = f"{clean_line(hit['project'])}  {clean_line(hit['exchange_core'])}"
+        yield "", f"{day:<10}  {hit['exchange_id'][:12]}  {text}"
     if not tree["rooms"]:
         yield "", "No rooms."
     if tree["cursor"]:
