@@ -17,6 +17,28 @@ from backfill.types import Exchange, Finding, PalaceObject
 
 _NUMBER = re.compile(r"\d[\d,_]*(?:\.\d+)?")
 _TOKEN = re.compile(r"[\w./:@+-]{2,}")
+_UNITS = {
+    spelling: unit
+    for unit, spellings in (
+        ("ns", "ns nanosecond nanoseconds"),
+        ("us", "us µs μs microsecond microseconds"),
+        ("ms", "ms msec millisecond milliseconds"),
+        ("s", "s sec secs second seconds"),
+        ("min", "min mins minute minutes"),
+        ("h", "h hr hrs hour hours"),
+        ("d", "day days"),
+        ("week", "week weeks"),
+        ("month", "month months"),
+        ("year", "year years"),
+        ("%", "% percent"),
+        ("B", "byte bytes"),
+        ("KB", "kb kib"),
+        ("MB", "mb mib"),
+        ("GB", "gb gib"),
+        ("TB", "tb tib"),
+    )
+    for spelling in spellings.split()
+}
 _NEAR_RATIO = 0.8
 _MAX_TOKENS = 5_000
 
@@ -93,21 +115,26 @@ def _wordy(char: str) -> bool:
 
 
 def _number_occurs(text: str, source: str) -> bool:
-    """Whether the value occurs with the same unit, with or without a space, a sign or thousands separators."""
+    """Whether the value occurs, whatever its separators, with the same unit, a bare one, or as another count.
+
+    Only units of a dimension can contradict ("45 s" against "45 ms"); "1,240 rows" may be "rows: 1240".
+    """
     match = _NUMBER.search(text)
     if not match:
         return False
-    value, unit = match[0], text[match.end() :].strip()
+    value = match[0]
     plain = value.replace(",", "").replace("_", "")
     spellings = {value, plain, f"{int(plain):,}" if plain.isdigit() and len(plain) < 16 else plain}
-    if not unit:
-        return any(_occurs(spelling, source) for spelling in spellings) or any(
-            re.search(rf"(?<![\d.,]){re.escape(spelling)}(?![\d]|[.,]\d)", source) for spelling in spellings
-        )
-    stem = re.escape(unit[:3].rstrip("s") or unit) if len(unit) > 2 else re.escape(unit[0])
-    return any(
-        re.search(rf"(?<![\d.,]){re.escape(spelling)}[\s-]?{stem}", source, re.IGNORECASE) for spelling in spellings
-    )
+    unit = _UNITS.get(text[match.end() :].strip().lower())
+    for spelling in spellings:
+        if spelling in source:
+            for found in re.finditer(
+                rf"(?<![\d.,]){re.escape(spelling)}(?!\d|[.,]\d)[\s-]?([a-zµμ%]+)?", source, re.IGNORECASE
+            ):
+                other = _UNITS.get((found[1] or "").lower())
+                if unit is None or other is None or other == unit:
+                    return True
+    return False
 
 
 def _flat(text: str) -> str:
@@ -121,8 +148,8 @@ def _near(handle: Handle, source: str) -> bool:
         return bool(words) and sum(word in source for word in words) / len(words) >= _NEAR_RATIO
     if handle.kind == "number":
         match = _NUMBER.search(handle.text)
-        value = match[0] if match else handle.text
-        numbers = set(_NUMBER.findall(source))
+        value = match[0].replace(",", "") if match else handle.text
+        numbers = {number.replace(",", "") for number in _NUMBER.findall(source)}
         return value in numbers or any(_is_slip(value, other) for other in numbers)
     return _has_close(handle.text, _TOKEN.findall(source)[:_MAX_TOKENS])
 
