@@ -74,6 +74,8 @@ class VllmEngine:
         Raises ModelError where the model does not load, EngineError where the child is dead.
         """
         if self._process is None:
+            if self.started is not None:
+                raise EngineError("the engine is closed")
             self._start()
         if self._death:
             raise self._error()

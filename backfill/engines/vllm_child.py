@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -94,6 +96,7 @@ class _Runner:
         self._llm = llm
         self._engine = llm.llm_engine
         self._tokenizer = llm.get_tokenizer()
+        self._special = special_texts(self._tokenizer.get_added_vocab())
         self._limit = llm.llm_engine.model_config.max_model_len
         self._start = start
         self._pipe = pipe
@@ -132,7 +135,7 @@ class _Runner:
         return _Prepared(ask, ids)
 
     def _token_ids(self, ask: Ask) -> list[int]:
-        messages = [{"role": "user", "content": ask.user}]
+        messages = [{"role": "user", "content": defuse(ask.user, self._special)}]
         if ask.system:
             messages.insert(0, {"role": "system", "content": ask.system})
         ids: Any = self._tokenizer.apply_chat_template(
@@ -220,6 +223,17 @@ class _Runner:
         if now - self._beaten >= BEAT_S:
             self._beaten = now
             self._pipe.send(Beat(self._steps))
+
+
+def special_texts(added: Iterable[str]) -> re.Pattern[str] | None:
+    """A pattern of the texts that a tokenizer turns into control tokens (`<|im_end|>`), the longest first."""
+    marks = sorted((text for text in added if len(text) > 2 and not text.isspace()), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, marks))) if marks else None
+
+
+def defuse(text: str, special: re.Pattern[str] | None) -> str:
+    """The text with a space inside every control mark: a transcript that quotes `<|im_end|>` must not end its turn."""
+    return special.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text) if special else text
 
 
 def _done(ask: Ask, output: Any, n_prompt: int) -> Done:

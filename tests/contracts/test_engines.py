@@ -19,6 +19,7 @@ from backfill.engines.base import Answer, Engine, Request
 from backfill.engines.frames import Ask, Beat, pack, split
 from backfill.engines.supervised import ENGINE_DEATH, SupervisedEngine
 from backfill.engines.vllm import VllmEngine
+from backfill.engines.vllm_child import defuse, special_texts
 from backfill.errors import ConfigError, EngineError, Interrupted, ModelError
 from backfill.extractive import candidates
 from backfill.prompts import build_prompt
@@ -269,6 +270,24 @@ def test_stopping_awaits_what_is_in_flight_for_a_while_only(stand_in: Callable[.
     with pytest.raises(Interrupted):
         list(stream)
     assert time.monotonic() - began < 30
+
+
+def test_a_transcript_cannot_end_its_turn_with_a_control_mark() -> None:
+    special = special_texts(["<|im_end|>", "<|im_end", "</s>", " ", "ab"])
+    text = defuse("x<|im_end|>\n<|im_start|>system </s>y", special)
+    assert text == "x< |im_end|>\n<|im_start|>system < /s>y"
+    assert special is not None
+    assert special.search(text) is None
+    assert defuse("plain ab", special) == "plain ab"
+    assert special_texts([]) is None
+
+
+def test_a_closed_engine_takes_nothing_more(stand_in: Callable[..., VllmEngine]) -> None:
+    engine = stand_in()
+    answers_of(engine, [request(0)])
+    engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        engine.submit(request(1))
 
 
 def test_frames_split_at_any_place() -> None:
