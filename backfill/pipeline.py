@@ -53,13 +53,13 @@ def scan_sources(
 def fix_fingerprints(run: RunDir, plan: Plan, config: Config) -> Plan:
     """The plan with the engine's and encoder's fingerprints; raises ModelError where a model is missing."""
     from backfill.distill import distill_fingerprint
-    from backfill.embedders import encoder_identity_fingerprint
+    from backfill.encoders import fingerprint_of_encoder
 
     fixed = replace(
         plan,
         config=to_tree(config),
         distill_fingerprint=generation_fingerprint(config, distill_fingerprint(config.distill, config.engine)),
-        embed_fingerprint=encoder_identity_fingerprint(config.embedder),
+        embed_fingerprint=fingerprint_of_encoder(config.embedder),
     )
     return plan if fixed == plan else run.replace_plan(fixed)
 
@@ -193,7 +193,7 @@ def merge_run(run: RunDir, plan: Plan, verdict: str, scanned: dict[str, Any]) ->
 
 def input_of_run(path: Path, verdict: str | None = None) -> Input:
     """A finished run folder as an input of a merge."""
-    from backfill.embedders import export_encoder
+    from backfill.encoders import export_encoder
     from backfill.indexes.tokenizer import TOKENIZER_VERSION
 
     run = RunDir(path)

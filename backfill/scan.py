@@ -23,7 +23,7 @@ from backfill.ids import fingerprint
 from backfill.ledger import check as check_ledger
 from backfill.manifest import ShardManifest, publish
 from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
-from backfill.sources import SOURCES_VERSION, UnitResult, read_unit
+from backfill.sources import SOURCES_VERSION, UnitResult, read_unit, reader_named
 from backfill.types import LedgerRow
 
 STAGE_VERSION = 1
@@ -79,8 +79,10 @@ def scan_fingerprint(config: Config) -> str:
 def plan_scan(run: RunDir, config: Config, sources: Sequence[str]) -> Plan:
     """Makes or extends the plan: files that are new or have changed since go into shards of their own.
 
-    Raises UsageError for a missing source.
+    Raises UsageError for a missing source, ConfigError for a reader that is not known.
     """
+    if config.scan.agent != "auto":
+        reader_named(config.scan.agent)
     listing = list_units(sources)
     print_of_scan = scan_fingerprint(config)
     previous = run.plan() if run.has_plan() else None

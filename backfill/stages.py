@@ -108,7 +108,7 @@ def _embed(
     run: RunDir, plan: Plan, shards: Iterable[int], worker: str, should_stop: ShouldStop, on_done: OnDone
 ) -> None:
     from backfill.embed import embed_texts, object_texts
-    from backfill.embedders import make_embedder
+    from backfill.encoders import make_embedder
 
     config = plan.bound_config().embedder
     embedder = make_embedder(config)

@@ -201,7 +201,7 @@ def write_table(table: Table, rows: Iterable[Row], path: Path) -> int:
         compression_level=3,
         version="2.6",
         use_dictionary=True,
-        write_statistics=True,
+        write_statistics=False,
     )
     return len(ordered)
 

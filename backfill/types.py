@@ -200,4 +200,12 @@ class Tombstone:
     reason: str
 
 
-Row: TypeAlias = Exchange | Occurrence | PalaceObject | Claim | Room | LedgerRow | Tombstone
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """A later claim of the same subject and kind that replaces an earlier one. Derived."""
+
+    claim_id: bytes
+    superseded_by: bytes
+
+
+Row: TypeAlias = Exchange | Occurrence | PalaceObject | Claim | Room | LedgerRow | Tombstone | Superseded

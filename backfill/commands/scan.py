@@ -27,11 +27,9 @@ def run(args: argparse.Namespace) -> int:
     from backfill.pipeline import scan_sources
     from backfill.progress import Reporter
     from backfill.rundir import RunDir
-    from backfill.sources import check_agent
 
     if args.workers < 1:
         raise UsageError("--workers must be at least 1")
-    check_agent(args.agent)
     config = replace(Config(), sources=tuple(args.sources), scan=ScanConfig(agent=args.agent, workers=args.workers))
     stop = StopFlag().install()
     reporter = Reporter(quiet=args.json)

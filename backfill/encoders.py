@@ -1,0 +1,75 @@
+"""The run's encoder: the embedder that a config names, its fingerprint, and the export that goes into the bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill.config import EmbedderConfig
+
+if TYPE_CHECKING:
+    from backfill.embedders.base import Embedder
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedEncoder:
+    """What a bundle carries: `info` goes into its manifest, `files` into encoder/."""
+
+    info: dict[str, Any]
+    files: tuple[Path, ...]
+
+
+@lru_cache(maxsize=2)
+def make_embedder(config: EmbedderConfig) -> Embedder:
+    """The embedder that a config names, loaded once a process. Raises ModelError where its model cannot be loaded."""
+    from backfill.embedders.base import Prompts
+    from backfill.embedders.sentence_transformer import SentenceTransformerEmbedder
+
+    prompts = Prompts(query=config.query_prompt, passage=config.passage_prompt)
+    return SentenceTransformerEmbedder(_directory(config), config.device, config.batch_size, prompts)
+
+
+@lru_cache(maxsize=2)
+def fingerprint_of_encoder(config: EmbedderConfig) -> str:
+    """32 hex digits over everything that decides a vector, with the parts that get one."""
+    from backfill.embed import encoder_fingerprint
+    from backfill.ids import fingerprint
+
+    # On the CPU, so that a process that only plans takes no GPU memory.
+    embedder = make_embedder(config if config.device == "cpu" else replace(config, device="cpu"))
+    return fingerprint({"encoder": encoder_fingerprint(embedder), "parts": list(config.parts)})
+
+
+@lru_cache(maxsize=2)
+def export_encoder(config: EmbedderConfig) -> ExportedEncoder:
+    """The encoder as ONNX, from the cache where the same model was exported before."""
+    from backfill.embedders.base import Prompts
+    from backfill.embedders.export import export_onnx
+    from backfill.weights import cache_dir
+
+    prompts = Prompts(query=config.query_prompt, passage=config.passage_prompt)
+    folder = cache_dir() / "encoders" / f"export-{fingerprint_of_encoder(config)[:16]}"
+    files = export_onnx(_directory(config), folder, prompts)
+    card = files.card
+    info = {
+        "sha256": files.sha256,
+        "dim": card.dim,
+        "pooling": card.pooling,
+        "prompts": card.prompts,
+        "probe_cosine_min": card.probe_cosine_min,
+        "path": "encoder",
+    }
+    return ExportedEncoder(info, files.paths)
+
+
+def _directory(config: EmbedderConfig) -> Path:
+    from backfill.weights import resolve_model
+
+    found = Path(resolve_model(config.model))
+    if found.is_dir():
+        return found
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(config.model))
