@@ -19,7 +19,7 @@ from backfill.types import Exchange, FileAction, ToolCall
 JOIN = "\n\n"
 LATER_PART_PROMPT_CHARS = 400
 _RESULT_BEGINNING_CHARS = 4096
-_RESULT_SLACK_CHARS = 8192
+_RESULT_SLACK_CHARS = 2048  # a key block that is cut off is found by the half that is left, a token is shorter
 _TOO_DEEP = "[arguments nested too deep]"
 _READABLE_KEYS = ("command", "cmd", "query", "pattern", "url", "prompt", "description", "script", "code", "input")
 

@@ -53,7 +53,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
 
 # Rules whose keywords are common: the pattern is tried at the places of the keywords only.
 _URL_MARK = "://"
-_URL_PASSWORD = re.compile(r"""[^\s/:@"'`<>]{0,200}:(?P<value>[^\s/@"'`<>${}*]{3,200})@""")
+_URL_PASSWORD = re.compile(r"""://[^\s/:@"'`<>]{0,200}:(?P<value>[^\s/@"'`<>${}*]{3,200})@""")
 _BEARER = re.compile(r"(?:bearer|basic)\s+(?P<value>[A-Za-z0-9._~+/=-]{16,2000})", re.IGNORECASE)
 _BEARER_NAMES = ("bearer ", "basic ")
 _SECRET_NAMES = (
@@ -66,6 +66,13 @@ _ASSIGNED = re.compile(
         (?P<value>[^\s"'`,;(){}\[\]<>$\\]{8,400})""",
     re.IGNORECASE | re.VERBOSE,
 )
+_PATTERNS = {kind: pattern for kind, _, pattern in _RULES}
+_KEYWORDS = (
+    (_KEY_WORDS, _KEY_WORDS),
+    *((keyword, kind) for kind, keywords, _ in _RULES for keyword in keywords),
+    (_URL_MARK, _URL_MARK),
+)
+_ALL_NAMES = (*_SECRET_NAMES, *_BEARER_NAMES)
 _WORDLIKE = re.compile(r"(?:[A-Za-z]+[._/:-])*[A-Za-z]+\d{0,2}", re.ASCII)
 _STOP = re.compile(
     r"example|changeme|your[_-]|placeholder|redacted|xxxx|\.\.\.|^\*+$|process\.env|os\.environ|getenv|\[secret:|^https?://|^/",
@@ -85,35 +92,26 @@ class Redactor:
 
     def suspects(self, text: str) -> bool:
         """Whether the text holds a keyword of any rule: without one, `text` and `tree` change nothing."""
-        if not self._secrets:
-            return False
-        if self._mask or _URL_MARK in text or _KEY_WORDS in text:
-            return True
-        for _, keywords, _ in _RULES:
-            for keyword in keywords:
-                if keyword in text:
-                    return True
-        lowered = text.lower()
-        for name in (*_SECRET_NAMES, *_BEARER_NAMES):  # noqa: SIM110
-            if name in lowered:
-                return True
-        return False
+        return self._secrets and (self._mask or bool(_hits(text)) or bool(_named_in(text.lower())))
 
     def text(self, text: str) -> str:
         """The text with typed placeholders for what the rules find."""
         if not self._secrets or not text:
             return text
-        if _KEY_WORDS in text:
-            text = self._private_keys(text)
-        for kind, keywords, pattern in _RULES:
-            for keyword in keywords:
-                if keyword in text:
-                    text = self._everywhere(kind, pattern, text)
-                    break
-        text = self._at_keywords("url_password", text, text, (_URL_MARK,), _URL_PASSWORD, len(_URL_MARK), None)
+        for rule in _hits(text):
+            if rule == _KEY_WORDS:
+                text = self._private_keys(text)
+            elif rule == _URL_MARK:
+                text = self._at_keywords("url_password", text, text, (_URL_MARK,), _URL_PASSWORD, None)
+            else:
+                text = self._everywhere(rule, _PATTERNS[rule], text)
         lowered = text.lower()
-        text = self._at_keywords("bearer", text, lowered, _BEARER_NAMES, _BEARER, 0, _has_entropy)
-        text = self._at_keywords("assignment", text, lowered, _SECRET_NAMES, _ASSIGNED, 0, _is_secret_value)
+        names = _named_in(lowered)
+        if names:
+            bearers = tuple(name for name in names if name in _BEARER_NAMES)
+            text = self._at_keywords("bearer", text, lowered, bearers, _BEARER, _has_entropy)
+            assigned = tuple(name for name in names if name in _SECRET_NAMES)
+            text = self._at_keywords("assignment", text, lowered, assigned, _ASSIGNED, _is_secret_value)
         return self.masked(text) if self._mask else text
 
     def masked(self, text: str) -> str:
@@ -179,17 +177,16 @@ class Redactor:
         searched: str,
         keywords: tuple[str, ...],
         pattern: re.Pattern[str],
-        shift: int,
         accept: Callable[[re.Match[str]], bool] | None,
     ) -> str:
-        """Replaces group `value` of `pattern`, which is tried `shift` characters after each keyword in `searched`."""
+        """Replaces group `value` of `pattern`, which is tried at each place of a keyword in `searched`."""
         if len(searched) != len(text):  # lower case may be longer, or an earlier rule has replaced something
             searched = text.lower() if len(text.lower()) == len(text) else text
         spans: list[tuple[int, int]] = []
         for keyword in keywords:
             at = searched.find(keyword)
             while at >= 0:
-                match = pattern.match(text, at + shift)
+                match = pattern.match(text, at)
                 if match and (accept is None or accept(match)):
                     spans.append(match.span("value"))
                 at = searched.find(keyword, at + len(keyword))
@@ -207,6 +204,19 @@ class Redactor:
                 done = end
                 self.counts[kind] += 1
         return "".join((*pieces, text[done:]))
+
+
+def _hits(text: str) -> list[str]:
+    """The rules of which a keyword occurs in the text, in their order."""
+    found = []
+    for keyword, rule in _KEYWORDS:
+        if keyword in text and rule not in found:
+            found.append(rule)
+    return found
+
+
+def _named_in(lowered: str) -> list[str]:
+    return [name for name in _ALL_NAMES if name in lowered]
 
 
 def shannon_bits(text: str) -> float:

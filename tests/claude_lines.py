@@ -84,9 +84,7 @@ def read(
     """Reads bytes as a unit; secrets are left alone unless the test says otherwise."""
     path = tmp_path / "unit"
     path.write_bytes(data)
-    return read_unit(
-        path, source, len(data), ScanConfig(**{"privacy": "off", **config}), split_tokens=split_tokens
-    )
+    return read_unit(path, source, len(data), ScanConfig(**{"privacy": "off", **config}), split_tokens=split_tokens)
 
 
 def texts(result: UnitResult) -> list[tuple[str, str]]:

@@ -34,9 +34,7 @@ def test_neighbours_of_one_fate_are_one_run() -> None:
 
 
 def test_an_empty_file_is_one_row() -> None:
-    assert LedgerBuilder("a.jsonl").rows(0, DIGEST) == [
-        LedgerRow("a.jsonl", 0, 0, 0, "skipped", "empty", None, DIGEST)
-    ]
+    assert LedgerBuilder("a.jsonl").rows(0, DIGEST) == [LedgerRow("a.jsonl", 0, 0, 0, "skipped", "empty", None, DIGEST)]
 
 
 def test_a_copy_follows_its_original() -> None:
@@ -53,9 +51,7 @@ def test_a_balanced_ledger_has_no_problems() -> None:
 
 
 def test_gaps_overlaps_and_missing_references_are_named() -> None:
-    assert check([row(0, 10), row(12, 20)], {"a.jsonl": 20}) == [
-        "a.jsonl: bytes 10 to 12 are not accounted for once"
-    ]
+    assert check([row(0, 10), row(12, 20)], {"a.jsonl": 20}) == ["a.jsonl: bytes 10 to 12 are not accounted for once"]
     assert check([row(0, 10), row(8, 20)], {"a.jsonl": 20}) == ["a.jsonl: bytes 10 to 8 are not accounted for once"]
     assert check([row(0, 10)], {"a.jsonl": 20}) == ["a.jsonl: no reading covers its 20 bytes"]
     assert check([], {"a.jsonl": 20}) == ["a.jsonl: no reading covers its 20 bytes"]

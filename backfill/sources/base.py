@@ -17,7 +17,6 @@ import msgspec
 
 from backfill.records import Record
 
-_EPOCH_ORDINAL_S = 62_135_596_800  # seconds from 0001-01-01 to 1970-01-01
 _NUMERIC_MIN_S, _NUMERIC_MAX_S = 946_684_800, 4_102_444_800  # 2000 to 2100
 
 
@@ -88,16 +87,11 @@ def parse_time(value: Any, assume_tz: str) -> tuple[int | None, bool]:
             moment = datetime.fromisoformat(value)
         except ValueError:
             return None, False
-        offset = moment.utcoffset()
-        if offset is None:
+        assumed = moment.tzinfo is None
+        if assumed:
             moment = moment.replace(tzinfo=_zone(assume_tz))
-            moment_offset = moment.utcoffset()
-            shift_s = 0 if moment_offset is None else round(moment_offset.total_seconds())
-        else:
-            shift_s = round(offset.total_seconds())
-        days = moment.toordinal() - 1
-        seconds = days * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second - _EPOCH_ORDINAL_S - shift_s
-        return seconds * 1_000_000 + moment.microsecond, offset is None
+        # A double holds microseconds since 1970 exactly until the year 2255.
+        return round(moment.timestamp() * 1_000_000), assumed
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         for scale in (1_000_000, 1_000, 1):
             if _NUMERIC_MIN_S <= value * scale / 1_000_000 <= _NUMERIC_MAX_S:

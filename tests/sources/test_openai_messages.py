@@ -104,7 +104,7 @@ def test_a_document_that_was_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_document_larger_than_a_block(tmp_path: Path) -> None:
-    messages = [{"role": "user", "content": "x\\\"[{" * 250_000}, *MESSAGES[1:]]
+    messages = [{"role": "user", "content": 'x\\"[{' * 250_000}, *MESSAGES[1:]]
     result = read_openai(tmp_path, json.dumps([messages, messages]).encode(), 10**6)
     assert [u for u, _ in texts(result)] == [messages[0]["content"] + "\n\nWhy 502?", "And now? ü"] * 2
 
