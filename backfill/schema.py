@@ -31,17 +31,20 @@ MAX_CORE_TOKENS = 80
 MAX_CONTEXT_TOKENS = 80
 MIN_CORE_WORDS = 3
 
-# A sentence for the automaton: no quote, backslash or control character but as an escape, and an end mark followed by
-# a space only at its end. Two of them take about a dozen states; a bound on length would take one for each character.
-_PIECE = r'([^"\\\x00-\x1F\x7F.!?]|\\["\\/]|[.!?]+[^"\\\x00-\x1F\x7F .!?])+'
-_FIRST = r'[^"\\\x00-\x1F\x7F .!?]'
-_SENTENCE = rf"{_FIRST}{_PIECE}[.!?]+"
+# A core for the automaton: a letter, then at most 28 words, then an end mark; no quote, backslash or control character
+# but as an escape. Small models need both ends: free to, they open with a digit and count, and never stop. A word costs
+# some 14 states (UTF-8) and in all about 2 s of compiling for a vocabulary of 49k, once an engine start; a bound on
+# characters would cost several times that.
+MAX_CORE_WORDS = 28
+_LETTER = r'[^"\\\x00-\x40\x5B-\x60\x7B-\x7F]'
+_WORD_REST = r'([^ "\\\x00-\x1F\x7F]|\\["\\/])'
+_CORE = rf"{_LETTER}{_WORD_REST}*( {_WORD_REST}+){{0,{MAX_CORE_WORDS - 1}}}[.!?]"
 _ROOM = r"(file|concept|workflow):[a-z][a-z0-9]*(_[a-z0-9]+){1,4}"
 
 _WIRE_TREE: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "c": {"type": "string", "pattern": f"^{_SENTENCE}( {_SENTENCE})?$"},
+        "c": {"type": "string", "pattern": f"^{_CORE}$"},
         "x": {"enum": list(range(MAX_CANDIDATES + 1))},
         "r": {
             "type": "array",
@@ -175,7 +178,7 @@ def expand(
     rooms = _rooms(wire.r, exchange, files)
     if isinstance(rooms, Rejection):
         return rooms
-    core = _SPACE.sub(" ", clean_unicode(wire.c)).strip()
+    core = _two_sentences(_SPACE.sub(" ", clean_unicode(wire.c)).strip())
     made = PalaceObject(
         exchange_id=exchange.exchange_id,
         exchange_core=core,
@@ -247,6 +250,12 @@ def _slice(exchange: Exchange, name: str, start: int, end: int) -> str | None:
         return field_text(exchange, name)[start:end]
     except KeyError:
         return None
+
+
+def _two_sentences(core: str) -> str:
+    """The first two sentences: a third says more than a core may, and is no reason to ask again."""
+    spans = sentence_spans(core)
+    return core[: spans[MAX_CORE_SENTENCES - 1][1]] if len(spans) > MAX_CORE_SENTENCES else core
 
 
 def _core_rules(core: str) -> Rejection | None:

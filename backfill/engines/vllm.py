@@ -251,8 +251,8 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(config.kv_cache_gib))),
         "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
-        # A grammar takes 0.1 to 2 s of one free core; the default of 5 s fails every request on a busy machine.
-        "VLLM_REGEX_COMPILATION_TIMEOUT_S": "60",
+        # A grammar takes 2 to 6 s of one free core; the default of 5 s fails every request on a busy machine.
+        "VLLM_REGEX_COMPILATION_TIMEOUT_S": "120",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
