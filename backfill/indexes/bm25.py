@@ -189,12 +189,13 @@ def _check(arrays: Mapping[str, Array]) -> None:
     for name, kinds in _DTYPES.items():
         if name not in arrays or arrays[name].ndim != 1 or arrays[name].dtype not in [np.dtype(k) for k in kinds]:
             raise BundleError(f"the BM25 index has no proper array {name!r}")
-    n_terms, n_postings = len(arrays["indptr"]) - 1, len(arrays["documents"])
-    ends = (int(arrays["term_offsets"][-1]), int(arrays["indptr"][-1])) if n_terms >= 0 else (-1, -1)
+    offsets, indptr = arrays["term_offsets"], arrays["indptr"]
     if (
-        len(arrays["term_offsets"]) != n_terms + 1
-        or len(arrays["counts"]) != n_postings
-        or ends != (len(arrays["vocabulary"]), n_postings)
+        len(offsets) != len(indptr)
+        or len(offsets) == 0
+        or int(offsets[-1]) != len(arrays["vocabulary"])
+        or int(indptr[-1]) != len(arrays["documents"])
+        or len(arrays["counts"]) != len(arrays["documents"])
         or (len(arrays["lengths"]) and int(arrays["lengths"].min()) < 0)
     ):
         raise BundleError("the arrays of the BM25 index contradict each other")

@@ -64,7 +64,8 @@ class NumpyIndex:
     """The plain scan, and the specification of the other: every row is scored by the fixed float64 sum."""
 
     def __init__(self, rows: F16) -> None:
-        self._rows = rows
+        """`rows` [N, D] float16. Raises ValueError for another shape or dtype."""
+        self._rows = _checked_rows(rows)
 
     @property
     def n_rows(self) -> int:
@@ -86,10 +87,11 @@ class ExactIndex:
     """A FAISS scan of float16 codes that lie in the mapped file (IndexScalarQuantizer, QT_fp16, inner product)."""
 
     def __init__(self, rows: F16) -> None:
+        """`rows` [N, D] float16. Raises ValueError for another shape or dtype."""
         import faiss
 
         self._faiss = faiss
-        self._rows = rows
+        self._rows = _checked_rows(rows)
         self._index = faiss.IndexScalarQuantizer(
             rows.shape[1], faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
         )
@@ -171,6 +173,12 @@ def _exact_scores(rows: F16, numbers: I64, query: F32) -> F32:
 
 def _allowed(n_rows: int, mask: Mask | None) -> I64:
     return np.arange(n_rows) if mask is None else np.flatnonzero(_checked_mask(n_rows, mask))
+
+
+def _checked_rows(rows: F16) -> F16:
+    if rows.dtype != _STORED or rows.ndim != 2:
+        raise ValueError(f"rows are {rows.dtype} {rows.shape}, not float16 [N, D]")
+    return rows
 
 
 def _checked_mask(n_rows: int, mask: Mask) -> Mask:
