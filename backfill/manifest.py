@@ -85,16 +85,16 @@ def publish(
             files[-1] = ShardFile(role, path.name, path.stat().st_size, sha256_file(path), rows)
         fsync_dir(folder)
         manifest = ShardManifest(stage, shard, fingerprint, tuple(files), inputs, stats or {})
-        target = manifest_path(folder, shard, fingerprint)
-        if publish_file(target, canonical_json(manifest)):
-            return manifest
-    except BaseException:
-        _discard(folder, files)
-        raise
-    _discard(folder, files)
-    first = read_manifest(folder, shard, fingerprint)
+        publish_file(manifest_path(folder, shard, fingerprint), canonical_json(manifest))
+    finally:
+        # Also when an interrupt comes between the link and the return: what a manifest names is never discarded.
+        first = read_manifest(folder, shard, fingerprint)
+        named = {file.name for file in first.files} if first else set()
+        for file in files:
+            if file.name not in named:
+                (folder / file.name).unlink(missing_ok=True)
     if first is None:
-        raise ShardError(f"{target.name} vanished while it was being published", retryable=True)
+        raise ShardError(f"the manifest of shard {shard} vanished while it was being published", retryable=True)
     return first
 
 
@@ -128,8 +128,3 @@ def check(folder: Path, manifest: ShardManifest) -> list[tuple[str, str]]:
         elif sha256_file(path) != file.sha256:
             problems.append((file.name, "SHA-256 differs from the manifest"))
     return problems
-
-
-def _discard(folder: Path, files: list[ShardFile]) -> None:
-    for file in files:
-        (folder / file.name).unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,9 @@ def union_of(sets: dict[str, list[Any]]) -> Union:
 
 
 def canonical_files(bundle: Path) -> dict[str, bytes]:
-    """Everything that must repeat to the byte: manifest.json, seg/ and the tables beside it."""
-    skipped = ("lineage", "manifests")
-    files = sorted(p for p in bundle.rglob("*") if p.is_file())
-    return {
-        p.relative_to(bundle).as_posix(): p.read_bytes() for p in files if p.relative_to(bundle).parts[0] not in skipped
-    }
+    """Everything that must repeat to the byte: manifest.json and what it names (not lineage/ nor manifests/)."""
+    listed = json.loads((bundle / "manifest.json").read_bytes())["files"]
+    return {path: (bundle / path).read_bytes() for path in ["manifest.json", *(entry["path"] for entry in listed)]}
 
 
 def deal(sets: dict[str, list[Any]], hands: int, seed: int) -> list[dict[str, list[Any]]]:
