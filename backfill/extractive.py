@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from backfill import ids
@@ -33,6 +33,8 @@ _COMMAND = re.compile(
     r"(?:\$ )?(?:npm|npx|yarn|pnpm|git|go|cargo|python3?|pip|uv|pytest|make|docker|kubectl|gh|curl|node|bun|deno|mise"
     r"|bash)\s\S"
 )
+_WORDS = re.compile(r"\S+")
+_CLAUSE_ENDS = ",;:.!?，；：。！？"
 _KIND_SCORE = {
     "error": 9.0,
     "parameter": 8.0,
@@ -164,32 +166,41 @@ def _join(head: str, tail: str) -> str:
 def _best_context(
     exchange: Exchange, user: Sequence[Sentence], agent: Sequence[Sentence], core: str
 ) -> Candidate | None:
-    """The best candidate of a few good sentences that the core does not already hold."""
-    picked = sorted(agent, key=lambda s: -s.score)[:4] + sorted(user, key=lambda s: -s.score)[:1]
+    """The best candidate that the core does not already hold, with the words around it: alone, a name finds little."""
+    picked = sorted(agent, key=lambda s: -s.score)[:3] + sorted(user, key=lambda s: -s.score)[:1]
     best: Candidate | None = None
-    for candidate in (*_tool_candidates(exchange), *_span_candidates(picked, topic_words(user))):
+    spans = _span_candidates(picked, topic_words(user), core=core)
+    for candidate in (*_tool_candidates(exchange), *spans):
         score = candidate.score - (4.0 if candidate.text in core else 0.0)
         if best is None or score > best.score:
             best = Candidate(candidate.kind, candidate.field, candidate.start, candidate.end, candidate.text, score)
     return best
 
 
-def _span_candidates(sentences: Sequence[Sentence], topic: frozenset[str]) -> Iterator[Candidate]:
-    """Yields the handles of sentences, numbers with the words around them, and short clauses as a last resort."""
+def _span_candidates(
+    sentences: Sequence[Sentence], topic: frozenset[str], core: str | None = None
+) -> Iterator[Candidate]:
+    """Yields the handles of sentences, numbers with the words around them, and short clauses as a last resort.
+
+    With a `core`, every handle comes with the words around it, and sentences that the core holds weigh less.
+    """
     for sentence in sentences:
-        text = sentence.text[:400]
+        text = sentence.text[:240]
+        if core is not None and text[:20] in core:
+            sentence = replace(sentence, score=sentence.score - 20.0)
         for handle in find_handles(text):
-            yield _of_handle(sentence, handle, topic)
+            yield _of_handle(sentence, handle, topic, widen=core is not None)
         clause = cut_to(text, MAX_CONTEXT_BYTES)
         if clause:
             start = sentence.start
-            yield Candidate("clause", sentence.field, start, start + len(clause), clause, 2.0 + 0.2 * sentence.score)
+            score = 2.0 + 0.2 * sentence.score - (0.0 if size_bytes(clause) >= 20 else 2.0)
+            yield Candidate("clause", sentence.field, start, start + len(clause), clause, score)
 
 
-def _of_handle(sentence: Sentence, handle: Handle, topic: frozenset[str]) -> Candidate:
+def _of_handle(sentence: Sentence, handle: Handle, topic: frozenset[str], *, widen: bool) -> Candidate:
     kind = "command" if handle.kind == "quoted" and _COMMAND.match(handle.text) else handle.kind
     start, end = handle.start, handle.end
-    if kind in ("number", "error", "parameter", "version"):
+    if widen or kind in ("number", "error", "parameter", "version"):
         start, end = _widen(sentence.text, start, end)
     elif size_bytes(handle.text) > MAX_CONTEXT_BYTES:
         end = start + len(cut_to(handle.text, MAX_CONTEXT_BYTES))
@@ -203,29 +214,24 @@ def _of_handle(sentence: Sentence, handle: Handle, topic: frozenset[str]) -> Can
 
 
 def _widen(text: str, start: int, end: int) -> tuple[int, int]:
-    """Grows a span by whole words of its clause while it fits the context budget; a bare value says little."""
-    if not text.isascii():
-        return (start, end) if size_bytes(text[start:end]) <= MAX_CONTEXT_BYTES else (start, start + 16)
-    if end - start > MAX_CONTEXT_BYTES:
-        return start, start + MAX_CONTEXT_BYTES
-    while True:
-        left = text.rfind(" ", 0, max(0, start - 1)) + 1 if start > 0 else start
-        if (
-            left < start
-            and end - left <= MAX_CONTEXT_BYTES
-            and text[start - 1] == " "
-            and text[start - 2] not in ",;:."
-        ):
-            start = left
-            continue
-        break
-    while end < len(text) and text[end] == " ":
-        right = text.find(" ", end + 1)
-        right = len(text) if right < 0 else right
-        if right - start > MAX_CONTEXT_BYTES or text[end - 1] in ",;:.":
-            break
-        end = right
-    return start, len(text[:end].rstrip(" ,;:.*")) if end > start else end
+    """Grows a span by whole words of its clause, left and right in turn, while it fits the context budget."""
+    words = [match.span() for match in _WORDS.finditer(text)]
+    first = next((n for n, (_, stop) in enumerate(words) if stop > start), 0)
+    last = next((n for n, (_, stop) in enumerate(words) if stop >= end), len(words) - 1)
+    low, high = words[first][0], words[last][1]
+    if size_bytes(text[low:high]) > MAX_CONTEXT_BYTES:
+        return start, start + len(cut_to(text[start:end], MAX_CONTEXT_BYTES))
+    left = right = True
+    while left or right:
+        left = left and first > 0 and text[words[first - 1][1] - 1] not in _CLAUSE_ENDS
+        if left and (left := size_bytes(text[words[first - 1][0] : high]) <= MAX_CONTEXT_BYTES):
+            first -= 1
+            low = words[first][0]
+        right = right and last + 1 < len(words) and text[high - 1] not in _CLAUSE_ENDS
+        if right and (right := size_bytes(text[low : words[last + 1][1]]) <= MAX_CONTEXT_BYTES):
+            last += 1
+            high = words[last][1]
+    return low, max(end, low + len(text[low:high].rstrip(_CLAUSE_ENDS)))
 
 
 def _tool_candidates(exchange: Exchange) -> Iterator[Candidate]:

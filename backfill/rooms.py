@@ -21,6 +21,7 @@ MAX_KEY_CHARS = 48
 FALLBACK_KEY = "general_conversation"
 RELEVANCE = (1.0, 0.75, 0.5)
 _SCANNED_CHARS = 400
+_SCANNED_AGENT_CHARS = 240
 
 STOP_WORDS = word_set(
     """
@@ -147,7 +148,7 @@ _TEST_AFFIX = re.compile(r"^test_|_test$|\.(?:test|spec)$|_spec$|Test$|Tests$")
 def rooms_of(exchange: Exchange, files: Sequence[FileTouched]) -> tuple[RoomAssignment, ...]:
     """One to three rooms: the file worked on, the concept talked about, the workflow."""
     pairs: list[tuple[RoomType, str]] = []
-    concept = _concept(exchange.user_text[:_SCANNED_CHARS], exchange.agent_text[:_SCANNED_CHARS])
+    concept = _concept(exchange.user_text[:_SCANNED_CHARS], exchange.agent_text[:_SCANNED_AGENT_CHARS])
     file_key = next((key for file in files[:8] if is_file_like(file.path) and (key := file_room_key(file.path))), "")
     if file_key:
         pairs.append(("file", file_key))
@@ -155,7 +156,7 @@ def rooms_of(exchange: Exchange, files: Sequence[FileTouched]) -> tuple[RoomAssi
         pairs.append(("concept", concept))
     workflow = _workflow(exchange.user_text[:_SCANNED_CHARS].lower())
     if not workflow:
-        workflow = _workflow(exchange.agent_text[:400].lower())
+        workflow = _workflow(exchange.agent_text[:_SCANNED_AGENT_CHARS].lower())
     if workflow:
         pairs.append(("workflow", workflow))
     return rooms_from(pairs)

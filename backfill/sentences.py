@@ -63,7 +63,10 @@ _CLAUSE = re.compile(
 )
 _DANGLING = re.compile(r"(?: (?:a|an|the|of|on|in|to|for|from|with|by|at|as|and|or|that|which|is|are|was|same|its?))+$")
 RAGGED = " ,;:([-–—*`\t"
-_HINT = re.compile(r"`|\d|[a-z][A-Z]|\w_\w|[/=]")
+_HUMP = re.compile(r"[a-z][A-Z]")
+_DIGIT = re.compile(r"\d")
+_LETTER = re.compile(r"[^\W_]")
+_READ_CHARS = 240
 _TRIVIAL = word_set("yes no ok okay sure continue proceed go thanks please do it y n yep 继续 好 好的 是 可以 네 はい")
 
 
@@ -106,7 +109,7 @@ def _split(text: str, field: str) -> Iterator[Sentence]:
             lead = _LEAD.match(window, start, end)
             low = lead.end() if lead else start
             body = window[low:end].rstrip(_TRAIL)
-            if len(body) < 2 or body[0] in "|{}<$" or not any(c.isalnum() for c in body[:40]):
+            if len(body) < 2 or body[0] in "|{}<$" or not _LETTER.search(body, 0, 40):
                 continue
             if body.startswith("`") and body.endswith("`") and "`" not in body[1:-1] and " " not in body:
                 continue
@@ -150,7 +153,7 @@ def topic_words(sentences: Sequence[Sentence]) -> frozenset[str]:
 
 
 def _weigh_user(sentence: Sentence, position: int, total: int) -> Sentence:
-    words = set(WORD.findall(sentence.text[:400].lower())) - STOP_WORDS
+    words = set(WORD.findall(sentence.text[:_READ_CHARS].lower())) - STOP_WORDS
     score = 0.5 * min(len(words), 6) + (1.2 if position == 0 else 0.4 if position == total - 1 else 0.0)
     score += 0.5 if sentence.text.endswith(("?", "？")) else 0.0
     score += _length_score(sentence.text)
@@ -160,10 +163,12 @@ def _weigh_user(sentence: Sentence, position: int, total: int) -> Sentence:
 
 
 def _weigh_agent(sentence: Sentence, topic: frozenset[str], position: int, total: int) -> Sentence:
-    text = sentence.text[:400]
+    text = sentence.text[:_READ_CHARS]
     words = set(WORD.findall(text.lower()))
     score = 0.7 * min(len(words & topic), 4) + 0.15 * min(len(words - STOP_WORDS), 8)
-    score += 0.3 * min(len(_HINT.findall(text)), 4)
+    hints = text.count("`") // 2 + text.count("_") + text.count("/") + text.count("=")
+    hints += bool(_DIGIT.search(text)) + bool(_HUMP.search(text))
+    score += 0.3 * min(hints, 4)
     if not words.isdisjoint(_OUTCOMES) or (not text.isascii() and any(word in text for word in _OUTCOMES_CJK)):
         score += 1.5
     if _MECHANICS.match(text):

@@ -51,9 +51,21 @@ def test_context_comes_from_outside_the_core_where_it_can() -> None:
         "It raises `ValueError` at row 1,240 of the file.",
     )
     obj = distill(exchange)
-    assert obj.exchange_core.startswith("Why does the nightly import of the product catalogue stop halfway?")
-    assert "ValueError" in obj.specific_context
+    assert obj.exchange_core == (
+        "Why does the nightly import of the product catalogue stop halfway? "
+        "It raises `ValueError` at row 1,240 of the file."
+    )
+    assert obj.specific_context == "The import stops because one supplier row holds a broken price."
     assert obj.context_field == "agent_text"
+
+
+def test_a_name_in_the_context_keeps_the_words_around_it() -> None:
+    exchange = make(
+        "Make the search page load faster for large catalogues, please.",
+        "The search page now loads in one query because results are cached.\n\n"
+        "Old entries leave it after the `cache_ttl` has run out, and never before.",
+    )
+    assert distill(exchange).specific_context == "Old entries leave it after the `cache_ttl` has run out"
 
 
 def test_an_error_of_a_tool_result_can_be_the_context() -> None:
@@ -154,7 +166,7 @@ TEXT = st.text(max_size=400) | st.text(alphabet="aB1. ,:`*#\"'\n\t|-_/=()。，�
 TOOLS = st.lists(st.builds(ToolCall, st.just("t"), st.just(b""), head=TEXT, tail=TEXT), max_size=2).map(tuple)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(TEXT, TEXT, TOOLS)
 def test_slices_hold_budgets_hold_and_the_same_row_gives_the_same_object(
     user: str, agent: str, tools: tuple[ToolCall, ...]

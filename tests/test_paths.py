@@ -1,7 +1,7 @@
 """Paths in prose and their spelling: exact values."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.paths import MAX_PATH_CHARS, is_file_like, relative_path, text_paths
@@ -123,6 +123,7 @@ def test_file_like() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300), st.text(max_size=30))
 def test_any_text_gives_distinct_single_line_paths(text: str, cwd: str) -> None:
     paths = text_paths(text, cwd)
@@ -130,6 +131,7 @@ def test_any_text_gives_distinct_single_line_paths(text: str, cwd: str) -> None:
     assert all(path and "\n" not in path and "\\" not in path and len(path) <= MAX_PATH_CHARS for path in paths)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(["`", '"', "'", ".py", "a.py", "/", "\\", " ", "~/", "C:\\", "x", "\n", "@", "://", ":1"]))
 )

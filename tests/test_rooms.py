@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.rooms import MAX_KEY_CHARS, file_room_key, normalise_key, room_label, rooms_from, rooms_of
@@ -93,6 +93,7 @@ def test_rooms_from_normalises_and_drops_generic_and_repeated_names() -> None:
     assert [(r.room_key, r.relevance) for r in many] == [("topic_x0", 1.0), ("topic_x1", 0.75), ("topic_x2", 0.5)]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200), st.text(max_size=200), st.lists(st.text(max_size=30), max_size=3))
 def test_any_exchange_has_one_to_three_well_formed_rooms(user: str, agent: str, paths: list[str]) -> None:
     exchange = _exchange(user, agent, paths=tuple(paths))
@@ -103,6 +104,7 @@ def test_any_exchange_has_one_to_three_well_formed_rooms(user: str, agent: str, 
     assert all(room.room_label and len(room.room_key) <= MAX_KEY_CHARS for room in rooms)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=100))
 def test_a_key_is_snake_case_and_stable(text: str) -> None:
     key = normalise_key(text)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.toolpaths import files_touched, tool_paths
@@ -169,6 +169,7 @@ _NAMES = st.sampled_from(["Bash", "Write", "apply_patch", "rename_file", "str_re
 _KEYS = st.sampled_from(["command", "path", "file_path", "files", "edits", "input", "paths", "new_path", "old_path"])
 
 
+@settings(deadline=None)
 @given(_NAMES, st.text(max_size=80) | st.dictionaries(_KEYS, _JSON, max_size=4), st.none() | st.text(max_size=20))
 def test_odd_arguments_never_fail(name: str, arguments: Any, result: str | None) -> None:
     for path, action in tool_paths(name, arguments, result, CWD):
@@ -176,6 +177,7 @@ def test_odd_arguments_never_fail(name: str, arguments: Any, result: str | None)
         assert action in ("deleted", "created", "edited", "read", "referenced")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab.py/ '\"\\|;&<>()$`\n-{}*=~", max_size=80))
 def test_any_shell_text_is_read(command: str) -> None:
     assert isinstance(tool_paths("Bash", {"command": command}, None, CWD), list)
