@@ -146,7 +146,8 @@ def _stage(
 def _shard_sizes(run: RunDir, table: str) -> dict[int, int]:
     import pyarrow.parquet as pq
 
-    return dict(Counter(pq.read_table(run.objects / table, columns=["shard"]).column("shard").to_pylist()))
+    shards: list[Any] = pq.read_table(run.objects / table, columns=["shard"]).column("shard").to_pylist()
+    return dict(Counter(shards))
 
 
 def distill_totals(run: RunDir, plan: Plan) -> dict[str, Any]:
@@ -159,7 +160,7 @@ def distill_totals(run: RunDir, plan: Plan) -> dict[str, Any]:
             stats = dict(manifest.stats)
             failures.update(stats.pop("failures"))
             totals.update(stats)
-    totals["engine_s"] = round(totals["engine_s"], 3)  # type: ignore[assignment]
+    totals["engine_s"] = round(totals["engine_s"], 3)
     return {**totals, "failures": dict(failures.most_common())}
 
 

@@ -31,15 +31,16 @@ MAX_CORE_TOKENS = 80
 MAX_CONTEXT_TOKENS = 80
 MIN_CORE_WORDS = 3
 
-# A core for the automaton: a letter, then at most 28 words, then an end mark; no quote, backslash or control character
-# but as an escape. Small models need both ends: free to, they open with a digit and count, and never stop. A word costs
-# some 14 states (UTF-8) and in all about 2 s of compiling for a vocabulary of 49k, once an engine start; a bound on
-# characters would cost several times that.
-MAX_CORE_WORDS = 28
+# A core for the automaton: a letter, then at most 24 words, then an end mark; no quote, backslash or control character
+# but as an escape. The last word is short: where no space may follow, a small model writes on without one. It needs
+# both ends: left free, it opens with a digit and counts, and never stops. A word costs some 14 states (UTF-8), all
+# about 3 s of compiling for a vocabulary of 49k, once an engine start; a bound on characters costs several times that.
+MAX_CORE_WORDS = 24
 _LETTER = r'[^"\\\x00-\x40\x5B-\x60\x7B-\x7F]'
 _WORD_REST = r'([^ "\\\x00-\x1F\x7F]|\\["\\/])'
-_CORE = rf"{_LETTER}{_WORD_REST}*( {_WORD_REST}+){{0,{MAX_CORE_WORDS - 1}}}[.!?]"
-_ROOM = r"(file|concept|workflow):[a-z][a-z0-9]*(_[a-z0-9]+){1,4}"
+_LAST = r"( [A-Za-z0-9_\-]{1,16})?"
+_CORE = rf"{_LETTER}{_WORD_REST}*( {_WORD_REST}+){{0,{MAX_CORE_WORDS - 2}}}{_LAST}[.!?]"
+_ROOM = r"(file|concept|workflow):[a-z][a-z0-9]{1,15}(_[a-z0-9]{1,15}){1,3}"
 
 _WIRE_TREE: dict[str, Any] = {
     "type": "object",

@@ -164,18 +164,17 @@ def _row_problems(union: Union) -> Iterator[Problem]:
     for place in union.occurrences.values():
         if place.exchange_id not in ids:
             yield Problem("occurrences", "reference", f"names exchange {place.exchange_id.hex()}, which is not there")
-    made = set()
-    for row in union.objects.values():
-        made.add(row.exchange_id)
-        source = by_hash.get(row.source_row)
-        if source is None or source.exchange_id != row.exchange_id:
-            yield Problem("objects", "reference", f"{row.exchange_id.hex()}: the row it was made from is not there")
-        elif not context_holds(row, source):
-            yield Problem(
-                "objects", "context", f"{row.exchange_id.hex()}: {row.context_field} does not hold the context"
-            )
-    for xid in sorted(ids - made):
-        yield Problem("objects", "reference", f"exchange {xid.hex()} has no object")
+    with_object = set()
+    for made in union.objects.values():
+        xid = made.exchange_id.hex()
+        with_object.add(made.exchange_id)
+        source = by_hash.get(made.source_row)
+        if source is None or source.exchange_id != made.exchange_id:
+            yield Problem("objects", "reference", f"{xid}: the row it was made from is not there")
+        elif not context_holds(made, source):
+            yield Problem("objects", "context", f"{xid}: {made.context_field} does not hold the context")
+    for bare in sorted(ids - with_object):
+        yield Problem("objects", "reference", f"exchange {bare.hex()} has no object")
 
 
 def _segment_problems(bundle: Bundle, union: Union, view: View) -> Iterator[Problem]:

