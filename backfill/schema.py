@@ -19,7 +19,7 @@ import msgspec
 from backfill.extractive import Candidate, field_text
 from backfill.ids import fingerprint as fingerprint_of
 from backfill.ids import row_hash
-from backfill.rooms import rooms_from, rooms_of
+from backfill.rooms import STOP_WORDS, rooms_from, rooms_of
 from backfill.text import clean_unicode, sentence_spans, tokens_est
 from backfill.types import ROOM_TYPES, Exchange, FileTouched, PalaceObject, RoomAssignment, RoomType
 
@@ -30,6 +30,8 @@ MAX_CORE_SENTENCES = 2
 MAX_CORE_TOKENS = 80
 MAX_CONTEXT_TOKENS = 80
 MIN_CORE_WORDS = 3
+# "In the exchange's own terms": a core that shares fewer of its plain words with the exchange is about something else.
+MIN_CORE_SHARE = 0.5
 
 # A core for the automaton: a letter, then at most 24 words, then an end mark; no quote, backslash or control character
 # but as an escape. The last word is short: where no space may follow, a small model writes on without one. It needs
@@ -123,6 +125,7 @@ _FIELD = re.compile(r"user_text|agent_text|tools\.(\d+)\.(head|tail)")
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _WORD = re.compile(r"\w+")
+_PLAIN = re.compile(r"[a-z]{4,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class Wire(msgspec.Struct, forbid_unknown_fields=True):
 
 def schema_digest() -> str:
     """32 hex digits over both schemas and the bounds that `validate` adds."""
-    bounds = [MAX_CORE_SENTENCES, MAX_CORE_TOKENS, MAX_CONTEXT_TOKENS, MIN_CORE_WORDS]
+    bounds = [MAX_CORE_SENTENCES, MAX_CORE_TOKENS, MAX_CONTEXT_TOKENS, MIN_CORE_WORDS, MIN_CORE_SHARE]
     return fingerprint_of({"version": SCHEMA_VERSION, "wire": _WIRE_TREE, "public": PUBLIC_SCHEMA, "bounds": bounds})
 
 
@@ -176,7 +179,8 @@ def expand(
         if found is None:
             return Rejection("context_elsewhere", "the context stands in another row only")
         context, (name, start, end) = candidate.text, found
-    rooms = _rooms(wire.r, exchange, files)
+    seen = _visible(exchange).lower()
+    rooms = _rooms(wire.r, exchange, files, seen)
     if isinstance(rooms, Rejection):
         return rooms
     core = _two_sentences(_SPACE.sub(" ", clean_unicode(wire.c)).strip())
@@ -196,7 +200,7 @@ def expand(
         findings=(),
         source_row=row_hash(exchange),
     )
-    return validate(made, exchange) or made
+    return validate(made, exchange) or _ungrounded(core, seen) or made
 
 
 def locate(exchange: Exchange, candidate: Candidate) -> tuple[str, int, int] | None:
@@ -253,6 +257,13 @@ def _slice(exchange: Exchange, name: str, start: int, end: int) -> str | None:
         return None
 
 
+def _ungrounded(core: str, seen: str) -> Rejection | None:
+    words = [word for word in _PLAIN.findall(core.lower()) if word not in STOP_WORDS]
+    if len(words) < MIN_CORE_WORDS or _share_in(words, seen) >= MIN_CORE_SHARE:
+        return None
+    return Rejection("ungrounded", "the summary does not speak in the words of the text")
+
+
 def _two_sentences(core: str) -> str:
     """The first two sentences: a third says more than a core may, and is no reason to ask again."""
     spans = sentence_spans(core)
@@ -277,7 +288,7 @@ def _core_rules(core: str) -> Rejection | None:
 
 
 def _rooms(
-    texts: Sequence[str], exchange: Exchange, files: tuple[FileTouched, ...]
+    texts: Sequence[str], exchange: Exchange, files: tuple[FileTouched, ...], seen: str
 ) -> tuple[RoomAssignment, ...] | Rejection:
     """Rooms that the model named and whose words stand in the exchange; where none does, those of the exchange."""
     pairs: list[tuple[RoomType, str]] = []
@@ -286,8 +297,7 @@ def _rooms(
         if kind not in ROOM_TYPES or not key:
             return Rejection("rooms", f"{text!r} is not type:key")
         pairs.append((kind, key))
-    seen = _visible(exchange).lower()
-    pairs = [pair for pair in pairs if _stands_in(pair[1], seen)]
+    pairs = [pair for pair in pairs if _share_in(pair[1].split("_"), seen) >= 0.5]
     return rooms_from(pairs) or rooms_of(exchange, files)
 
 
@@ -298,8 +308,7 @@ def _visible(exchange: Exchange) -> str:
     return "\n".join(texts)
 
 
-def _stands_in(key: str, seen: str) -> bool:
-    """Whether half of a key's words stand in the text, ends of words apart: a room is named in the exchange's words."""
-    words = [w for w in key.split("_") if w]
-    hits = sum(word[: max(4, len(word) - 3)] in seen for word in words)
-    return bool(words) and 2 * hits >= len(words)
+def _share_in(words: Sequence[str], seen: str) -> float:
+    """The share of the words that stand in the text, their ends apart (`fixed` stands in `fixes`)."""
+    hits = sum(word[: max(4, len(word) - 3)] in seen for word in words if word)
+    return hits / max(1, len(words))

@@ -77,6 +77,7 @@ def test_a_good_answer_becomes_the_object_it_stands_for() -> None:
         (wire("The proxy \u0007 cut the upload."), "core_control"),
         (wire("word" + " and another one" * 25), "core_long"),
         (wire("so it goes on so it goes on so it goes on so it goes on"), "core_repeats"),
+        (wire("I am not sure how to answer this question, but I will do my best."), "ungrounded"),
         (wire(r=["upload_timeout"]), "rooms"),
         (wire(r=["topic:upload_timeout"]), "rooms"),
     ],
