@@ -47,10 +47,13 @@ def _print(record: dict[str, Any]) -> None:
 
     states = ("part_of", "duplicate", "skipped", "quarantined", "pending")
     table = Table("format", "files", "MB", *states, "exchanges", "occurrences", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
     for agent, counts in record["formats"].items():
         cells = [f"{counts.get(name, 0):,}" for name in (*states, "exchanges", "occurrences")]
         table.add_row(agent, f"{counts['files']:,}", f"{counts['bytes'] / 1e6:,.1f}", *cells)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table, width=max(console.width, 110), crop=False, no_wrap=True)
     balance = "balanced" if record["balanced"] else "NOT balanced: " + "; ".join(record["problems"][:3])
     print(
         f"{record['files']:,} files, {record['records']:,} records, {record['exchanges']:,} exchanges in "
