@@ -258,4 +258,4 @@ class _Loop:
         worst = next((f for f in findings if f.kind in REFUSING), None)
         if worst is not None:
             return Rejection(worst.kind, f"{worst.handle} does not stand in the exchange")
-        return replace(made, findings=findings)
+        return replace(made, findings=(*made.findings, *findings))

@@ -21,7 +21,7 @@ from backfill.ids import fingerprint as fingerprint_of
 from backfill.ids import row_hash
 from backfill.rooms import STOP_WORDS, rooms_from, rooms_of
 from backfill.text import clean_unicode, sentence_spans, tokens_est
-from backfill.types import ROOM_TYPES, Exchange, FileTouched, PalaceObject, RoomAssignment, RoomType
+from backfill.types import ROOM_TYPES, Exchange, FileTouched, Finding, PalaceObject, RoomAssignment, RoomType
 
 SCHEMA_VERSION = 1
 MAX_CANDIDATES = 16
@@ -162,7 +162,8 @@ def expand(
     """The object that a wire text stands for, for this exchange row; `candidates` are those that the prompt listed.
 
     The candidates may come from another row of the same content: a span that does not hold in this row is looked for
-    in it. Files come from the exchange, never from the model. The result passes `validate`.
+    in it. A number past the list means the best candidate, and a finding says so. Files come from the exchange, never
+    from the model. The result passes `validate`.
     """
     try:
         wire = msgspec.json.decode(wire_text, type=Wire)
@@ -170,11 +171,16 @@ def expand(
         return Rejection("schema", str(error))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Rejection("json", str(error))
-    if not 0 <= wire.x <= len(candidates):
-        return Rejection("context_number", f"x is {wire.x}, the candidates go from 1 to {len(candidates)}")
+    if wire.x < 0:
+        return Rejection("context_number", f"x is {wire.x}")
+    findings: tuple[Finding, ...] = ()
+    number = wire.x
+    if number > len(candidates):
+        findings = (Finding("context_number", str(number), "specific_context"),)
+        number = min(1, len(candidates))
     context, name, start, end = "", "user_text", 0, 0
-    if wire.x:
-        candidate = candidates[wire.x - 1]
+    if number:
+        candidate = candidates[number - 1]
         found = locate(exchange, candidate)
         if found is None:
             return Rejection("context_elsewhere", "the context stands in another row only")
@@ -197,7 +203,7 @@ def expand(
         generation=generation,
         fingerprint=fingerprint,
         tokens=tokens_est(core + "\n" + context),
-        findings=(),
+        findings=findings,
         source_row=row_hash(exchange),
     )
     return validate(made, exchange) or _ungrounded(core, seen) or made

@@ -138,7 +138,7 @@ def test_what_extraction_cannot_use_ends_raw() -> None:
         (Answer(0, "", "error", error="boom"), "engine_error"),
         (Answer(0, wire()[:30], "length"), "truncated"),
         (wire("The client gives up after 55 minutes."), "invented"),
-        (wire(x=99), "context_number"),
+        (wire(x=-1), "context_number"),
     ],
 )
 def test_faults_are_counted_by_reason(said: str | Answer, reason: str) -> None:

@@ -22,7 +22,7 @@ from backfill.schema import (
     schema_digest,
     validate,
 )
-from backfill.types import Exchange, FileTouched, PalaceObject
+from backfill.types import Exchange, FileTouched, Finding, PalaceObject
 
 ROW = make_exchange(
     "Why does the upload stop after 30 s?",
@@ -30,7 +30,7 @@ ROW = make_exchange(
     (make_tool(head="upstream timed out (110)"),),
 )
 SPANS = [
-    Candidate("setting", "agent_text", 20, 44, "set proxy_read_timeout t", 2.0),
+    Candidate("setting", "agent_text", 20, 45, "set proxy_read_timeout to", 2.0),
     Candidate("error", "tools.0.head", 0, 18, "upstream timed out", 1.0),
 ]
 FILES = (FileTouched("nginx.conf", "edited", "text"),)
@@ -69,7 +69,6 @@ def test_a_good_answer_becomes_the_object_it_stands_for() -> None:
         ('{"c":"The proxy cut the upload.","x":0,"r":["concept:upload_timeout"],"z":1}', "schema"),
         (wire(x="1"), "schema"),
         (wire(r=["concept:upload_timeout", 5]), "schema"),
-        (wire(x=3), "context_number"),
         (wire(x=-1), "context_number"),
         (wire(""), "core_empty"),
         (wire(" \n "), "core_empty"),
@@ -93,6 +92,13 @@ def test_a_room_that_the_exchange_does_not_speak_of_is_replaced_by_the_exchanges
     assert isinstance(made, PalaceObject)
     assert "quantum_chromodynamics" not in {r.room_key for r in made.room_assignments}
     assert made.room_assignments
+
+
+def test_a_number_past_the_list_means_the_best_candidate_and_a_finding() -> None:
+    made = grown(wire(x=9))
+    assert isinstance(made, PalaceObject)
+    assert made.specific_context == SPANS[0].text
+    assert made.findings == (Finding("context_number", "9", "specific_context"),)
 
 
 def test_a_third_sentence_is_dropped() -> None:
