@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
-from itertools import pairwise
+from operator import ne
 
 import Stemmer
 
@@ -171,7 +171,7 @@ def _looks_random(word: str) -> bool:
     if _HEX.fullmatch(word) and not word.isalpha():
         return True
     classes = word.translate(_CLASSES)
-    return sum(a != b for a, b in pairwise(classes)) > 0.4 * len(word)
+    return sum(map(ne, classes, classes[1:])) > 0.4 * len(word)
 
 
 def _fold_accents(text: str) -> str:
