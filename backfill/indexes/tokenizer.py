@@ -171,7 +171,8 @@ def _looks_random(word: str) -> bool:
     if _HEX.fullmatch(word) and not word.isalpha():
         return True
     classes = word.translate(_CLASSES)
-    return sum(map(ne, classes, classes[1:])) > 0.4 * len(word)
+    changes: int = sum(map(ne, classes, classes[1:]))
+    return changes > 0.4 * len(word)
 
 
 def _fold_accents(text: str) -> str:
