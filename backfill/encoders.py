@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,13 +33,14 @@ def make_embedder(config: EmbedderConfig) -> Embedder:
 
 @lru_cache(maxsize=2)
 def fingerprint_of_encoder(config: EmbedderConfig) -> str:
-    """32 hex digits over everything that decides a vector, with the parts that get one."""
-    from backfill.embed import encoder_fingerprint
+    """32 hex digits over everything that decides a vector, with the parts that get one; loads no model."""
+    from backfill.embedders.base import EMBED_VERSION
+    from backfill.embedders.sentence_transformer import source_digests
     from backfill.ids import fingerprint
 
-    # On the CPU, so that a process that only plans takes no GPU memory.
-    embedder = make_embedder(config if config.device == "cpu" else replace(config, device="cpu"))
-    return fingerprint({"encoder": encoder_fingerprint(embedder), "parts": list(config.parts)})
+    prompts = [config.query_prompt, config.passage_prompt]
+    files = source_digests(_directory(config))
+    return fingerprint({"version": EMBED_VERSION, "files": files, "prompts": prompts, "parts": list(config.parts)})
 
 
 @lru_cache(maxsize=2)
@@ -47,11 +48,9 @@ def export_encoder(config: EmbedderConfig) -> ExportedEncoder:
     """The encoder as ONNX, from the cache where the same model was exported before."""
     from backfill.embedders.base import Prompts
     from backfill.embedders.export import export_onnx
-    from backfill.weights import cache_dir
 
     prompts = Prompts(query=config.query_prompt, passage=config.passage_prompt)
-    folder = cache_dir() / "encoders" / f"export-{fingerprint_of_encoder(config)[:16]}"
-    files = export_onnx(_directory(config), folder, prompts)
+    files = export_onnx(_directory(config), prompts=prompts)
     card = files.card
     info = {
         "sha256": files.sha256,

@@ -52,8 +52,7 @@ def _print(record: dict[str, Any]) -> None:
     for agent, counts in record["formats"].items():
         cells = [f"{counts.get(name, 0):,}" for name in (*states, "exchanges", "occurrences")]
         table.add_row(agent, f"{counts['files']:,}", f"{counts['bytes'] / 1e6:,.1f}", *cells)
-    console = Console(highlight=False)
-    console.print(table, width=max(console.width, 110), crop=False, no_wrap=True)
+    Console(highlight=False, width=max(Console().width, 110)).print(table)
     balance = "balanced" if record["balanced"] else "NOT balanced: " + "; ".join(record["problems"][:3])
     print(
         f"{record['files']:,} files, {record['records']:,} records, {record['exchanges']:,} exchanges in "

@@ -52,12 +52,12 @@ class EncoderFiles:
 
 
 def export_onnx(
-    model_dir: Path, out_dir: Path, prompts: Prompts | None = None, *, cache_root: Path | None = None
+    model_dir: Path, out_dir: Path | None = None, prompts: Prompts | None = None, *, cache_root: Path | None = None
 ) -> EncoderFiles:
-    """Exports the model to `out_dir`, or copies an earlier export of the same model from the cache.
+    """Exports the model into the cache unless an earlier export of it lies there, and copies that to `out_dir`.
 
-    The cache lies under `cache_root`, or that of `backfill.weights`. Raises ModelError for a model that cannot be
-    exported, or whose export does not agree with it.
+    Without `out_dir` the cache's own files are given. The cache lies under `cache_root`, or that of
+    `backfill.weights`. Raises ModelError for a model that cannot be exported, or whose export does not agree with it.
     """
     wanted = prompts or Prompts()
     key = fingerprint({"export": EXPORT_VERSION, "prompts": asdict(wanted), **source_digests(model_dir)})
@@ -69,6 +69,8 @@ def export_onnx(
             attempt.mkdir()
             _export(SentenceTransformerEmbedder(model_dir, "cpu", prompts=wanted), attempt)
             _publish(attempt, kept)
+    if out_dir is None:
+        return read_encoder(kept)
     out_dir.mkdir(parents=True, exist_ok=True)
     for path in sorted(kept.iterdir()):
         shutil.copyfile(path, out_dir / path.name)
