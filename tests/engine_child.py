@@ -13,14 +13,14 @@ import signal
 import time
 from pathlib import Path
 
+from backfill.engines.child_pipe import own_pipe
 from backfill.engines.frames import Ask, Done, Ready, Refused, Start
 from backfill.engines.scripted import script
-from backfill.engines.vllm_child import _own_pipe
 
 
 def main() -> None:
     """Answers until its input ends."""
-    pipe = _own_pipe()
+    pipe = own_pipe()
     start = pipe.receive()
     print("a line that no frame may hold", flush=True)
     assert isinstance(start, Start)

@@ -17,23 +17,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from backfill.engines.frames import (
-    HEADER_BYTES,
-    MAX_FRAME_BYTES,
-    Ask,
-    Beat,
-    Done,
-    Ready,
-    Refused,
-    Start,
-    Stop,
-    ToParent,
-    pack,
-)
+from backfill.engines.child_pipe import ChildPipe, follow_parent, own_pipe
+from backfill.engines.frames import Ask, Beat, Done, Ready, Refused, Start, Stop
 
 if TYPE_CHECKING:
     from vllm import LLM, SamplingParams
@@ -52,47 +39,10 @@ class _Prepared:
     error: str = ""
 
 
-class _Pipe:
-    """Frames in and out. Writing never blocks the caller: a thread of its own waits for the parent to read."""
-
-    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
-        self._source = source
-        self._sink = sink
-        self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._writer = threading.Thread(target=self._write, daemon=True)
-        self._writer.start()
-        self._decoder = msgspec.msgpack.Decoder(Start | Ask | Stop)
-
-    def receive(self) -> Start | Ask | Stop:
-        """The next message; `Stop` at the end of input."""
-        head = self._source.read(HEADER_BYTES)
-        size = int.from_bytes(head, "little")
-        if len(head) < HEADER_BYTES or size > MAX_FRAME_BYTES:
-            return Stop()
-        body = self._source.read(size)
-        return self._decoder.decode(body) if len(body) == size else Stop()
-
-    def send(self, message: ToParent) -> None:
-        self._out.put(pack(message))
-
-    def drain(self) -> None:
-        """Waits until everything sent is written."""
-        self._out.put(None)
-        self._writer.join(timeout=10)
-
-    def _write(self) -> None:
-        while (frame := self._out.get()) is not None:
-            try:
-                self._sink.write(frame)
-                self._sink.flush()
-            except OSError:
-                os._exit(1)
-
-
 class _Runner:
     """Drives one `LLM`: tokenised requests in, answers out."""
 
-    def __init__(self, llm: LLM, start: Start, pipe: _Pipe) -> None:
+    def __init__(self, llm: LLM, start: Start, pipe: ChildPipe) -> None:
         self._llm = llm
         self._engine = llm.llm_engine
         self._tokenizer = llm.get_tokenizer()
@@ -285,31 +235,10 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _own_pipe() -> _Pipe:
-    """Takes standard output away from everybody else: vLLM prints, and a print must not land between two frames."""
-    sink = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    source = os.fdopen(os.dup(0), "rb")
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    return _Pipe(source, sink)
-
-
-def _follow_parent() -> None:
-    """Ends this process once its parent is gone, also while a model loads or a step hangs.
-
-    PR_SET_PDEATHSIG would do so when the parent's *thread* ends, which is too early where threads start engines.
-    """
-    parent = os.getppid()
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
 def main() -> int:
     """Loads the model, answers until stopped. Exit status 0, or 1 where the model did not load."""
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    pipe = _own_pipe()
+    threading.Thread(target=follow_parent, daemon=True).start()
+    pipe = own_pipe()
     start = pipe.receive()
     if not isinstance(start, Start):
         return 0
