@@ -110,7 +110,11 @@ class StageView:
         if self._bar is not None and self._task is not None:
             rate = f"{self.stage.rate:,.1f} {self.stage.unit}/s"
             self._bar.update(self._task, completed=self.stage.done, rate=rate)
-        elif not self._reporter.quiet and time.monotonic() - self._last_line > LINE_EVERY_S:
+        elif (
+            not self._reporter.quiet
+            and self.stage.done < self.stage.total
+            and time.monotonic() - self._last_line > LINE_EVERY_S
+        ):
             self._last_line = time.monotonic()
             self._reporter.say(self.stage.line())
 
