@@ -125,6 +125,8 @@ _FIELD = re.compile(r"user_text|agent_text|tools\.(\d+)\.(head|tail)")
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _WORD = re.compile(r"\w+")
+_GAP = re.compile(r"[\W_]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLAIN = re.compile(r"[a-z]{4,}")
 
 
@@ -185,7 +187,7 @@ def expand(
         if found is None:
             return Rejection("context_elsewhere", "the context stands in another row only")
         context, (name, start, end) = candidate.text, found
-    seen = _visible(exchange).lower()
+    seen = _words_of(exchange)
     rooms = _rooms(wire.r, exchange, files, seen)
     if isinstance(rooms, Rejection):
         return rooms
@@ -307,14 +309,15 @@ def _rooms(
     return rooms_from(pairs) or rooms_of(exchange, files)
 
 
-def _visible(exchange: Exchange) -> str:
+def _words_of(exchange: Exchange) -> str:
+    """All that an exchange row shows, as lower-case words with a space before each; compound names are split too."""
     texts = [exchange.user_text, exchange.agent_text]
     for tool in exchange.tools:
         texts += [tool.name, tool.input, tool.head, tool.tail, *tool.paths]
-    return "\n".join(texts)
+    return " " + _GAP.sub(" ", _HUMP.sub(" ", "\n".join(texts))).lower()
 
 
 def _share_in(words: Sequence[str], seen: str) -> float:
     """The share of the words that stand in the text, their ends apart (`fixed` stands in `fixes`)."""
-    hits = sum(word[: max(4, len(word) - 3)] in seen for word in words if word)
+    hits = sum(f" {word[: max(4, len(word) - 3)]}" in seen for word in words if word)
     return hits / max(1, len(words))
