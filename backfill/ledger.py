@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from operator import itemgetter
 from typing import Protocol
 
 from backfill.types import LedgerRow, LedgerState
@@ -48,15 +49,17 @@ class Fate:
 
 
 class LedgerBuilder:
-    """Collects fates in file order; each covers the bytes from the end of the one before."""
+    """Collects fates; each covers the bytes from the end of the one before it in the file."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self._runs: list[tuple[int, int, Fate]] = []  # (byte_end, n_records, fate)
+        self._scattered = False
 
-    def add(self, byte_end: int, fate: Fate) -> None:
-        """One record that ends at `byte_end`."""
-        if self._runs and self._runs[-1][2] is fate:
+    def add(self, byte_end: int, fate: Fate, *, scattered: bool = False) -> None:
+        """One record that ends at `byte_end`; `scattered` ones come in another order than the file's."""
+        self._scattered |= scattered
+        if self._runs and self._runs[-1][2] is fate and not scattered:
             self._runs[-1] = (byte_end, self._runs[-1][1] + 1, fate)
         else:
             self._runs.append((byte_end, 1, fate))
@@ -68,7 +71,7 @@ class LedgerBuilder:
     def rows(self, size_bytes: int, file_digest: bytes) -> list[LedgerRow]:
         """The rows, tiling [0, size_bytes); bytes after the last record go to it."""
         runs: list[tuple[int, int, LedgerState, str, bytes | None]] = []
-        for end, n, fate in self._runs:
+        for end, n, fate in sorted(self._runs, key=itemgetter(0)) if self._scattered else self._runs:
             outcome = fate.outcome()
             if runs and runs[-1][2:] == outcome:
                 runs[-1] = (end, runs[-1][1] + n, *outcome)

@@ -120,6 +120,10 @@ class Record(msgspec.Struct, gc=False):
     says that the format has parent links: then `parent` is None at a root. `turn` names the agent's message that the
     record is a part of; without it each record of the agent is a turn of its own. `at` is in microseconds since 1970,
     `block` identifies the block of a message, to recognise one that was written twice.
+
+    `weight` is what the record adds to the session's `n_records`: text formats count bytes, so that a text which is
+    still being written counts more with every reading. `forks` begins another branch of a tree: its prompt never joins
+    one that waits for an answer. `scattered` records come in the order of their tree, not of their bytes.
     """
 
     start: int
@@ -137,3 +141,6 @@ class Record(msgspec.Struct, gc=False):
     cwd: str = ""
     branch: str = ""
     model: str = ""
+    weight: int = 1
+    forks: bool = False
+    scattered: bool = False

@@ -9,10 +9,11 @@ anything about formats (`sources`) and about other files.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from backfill.assemble import Caps, OpenExchange, OpenPart, OpenTool
+from backfill.assemble import Caps, OpenExchange, OpenPart
+from backfill.emit import Emitted
 from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
 from backfill.records import (
@@ -31,7 +32,8 @@ from backfill.records import (
     ToolUse,
     Unqueued,
 )
-from backfill.steering import QueuedText, TypedQueue, normal
+from backfill.steering import QueuedText, normal
+from backfill.streams import Links, Opener, Stream
 from backfill.types import Exchange, Occurrence
 
 SEGMENT_VERSION = 1
@@ -46,38 +48,6 @@ class SegmentSettings:
     max_tool_bytes: int = 4096
 
 
-@dataclass(slots=True)
-class Opener:
-    """A record that opens an exchange only if the agent answers it."""
-
-    text: str
-    record: Record
-    ordinal: int
-    fate: Fate
-
-
-@dataclass(slots=True)
-class Stream:
-    """What is known of one session so far. `running` is also the last exchange: none ends without a next one."""
-
-    session_id: str
-    parent_session: str
-    n: int = 0
-    running: OpenExchange | None = None
-    settling: OpenExchange | None = None
-    opener: Opener | None = None
-    queue: TypedQueue = field(default_factory=TypedQueue)
-    calls: dict[str, tuple[OpenPart, OpenTool]] = field(default_factory=dict)
-    after_compaction: bool = False
-    own: bool = False
-    title: str = ""
-    title_given: bool = False
-    project: str = ""
-    cwd: str = ""
-    branch: str = ""
-    model: str = ""
-
-
 class Segmenter:
     """Reads the records of one unit. `default_project` stands in for a format without working directories."""
 
@@ -90,21 +60,14 @@ class Segmenter:
         redactor: Redactor,
         default_project: str = "",
     ) -> None:
-        self.agent = agent
-        self.source = source
-        self.scan_version = scan_version
-        self.exchanges: dict[bytes, list[Exchange]] = {}
-        self.occurrences: list[Occurrence] = []
         self.ledger = LedgerBuilder(source)
+        self._emitted = Emitted(agent, source, scan_version, default_project)
         self._redactor = redactor
         self._split_bytes = 4 * settings.split_tokens
         self._caps = Caps(settings.max_tool_bytes, settings.max_tool_bytes // 4)
-        self._default_project = default_project
         self._streams: dict[str, Stream] = {}
-        self._apart: dict[str, Fate] = {}
-        self._seen: dict[str, Fate] = {}
-        # where a record that joined nothing leads to: an exchange, None for a root; absent where nobody knows
-        self._leads: dict[str, OpenExchange | None] = {}
+        self._links = Links()
+        self._apart: dict[tuple[Any, str], Fate] = {}
         self._blocks: dict[int, Fate] = {}
         self._acts: dict[type[Any], Callable[[Stream, Record, Any], Fate | None]] = {
             Prompt: self._prompt,
@@ -120,10 +83,19 @@ class Segmenter:
             Skip: self._skip,
         }
 
+    @property
+    def exchanges(self) -> dict[bytes, list[Exchange]]:
+        """Exchange rows by id: more than one where thinking or tool output differ."""
+        return self._emitted.exchanges
+
+    @property
+    def occurrences(self) -> list[Occurrence]:
+        """Where the exchanges stand, in the order in which they were completed."""
+        return self._emitted.occurrences
+
     def feed(self, record: Record) -> None:
         """Takes the next record of the file."""
-        fate = self._fate(record)
-        self.ledger.add(record.end, fate)
+        self.ledger.add(record.end, self._fate(record))
 
     def finish(self) -> None:
         """Ends the unit: what is still open becomes rows as it stands."""
@@ -132,9 +104,8 @@ class Segmenter:
                 self._settle(stream)
             if stream.running is not None:
                 part = stream.running.part
-                for queued in (*stream.queue.sink(part), *stream.queue.waiting):
-                    self._append(part, queued)
-                self._emit(part, stream, is_open=True)
+                stream.sink(part, waiting=True)
+                self._emitted.take(part, stream, is_open=True)
 
     def sessions(self) -> int:
         """Sessions with at least one exchange."""
@@ -143,31 +114,38 @@ class Segmenter:
     # -- one record ---------------------------------------------------------------------------------------------
 
     def _fate(self, record: Record) -> Fate:
-        if record.session == "":
+        session = record.session
+        if session == "":
             return self._sessionless(record)
-        stream = self._stream(record)
+        stream = self._streams.get(session)
+        if stream is None:
+            stream = self._streams[session] = Stream(session, record.parent_session)
         stream.n += 1
-        original = self._seen.get(record.uuid) if record.uuid else None
-        if original is None and record.block:
-            original = self._blocks.get(record.block)
+        uuid, block = record.uuid, record.block
+        original = self._links.fate(uuid) if uuid else None
+        if original is None and block:
+            original = self._blocks.get(block)
         if original is not None:
             return Fate("duplicate", original=original)
-        self._context(stream, record)
-        fate = self._apart_fate("own_session") if stream.own else None
-        if fate is None:
-            for act in record.acts:
-                outcome = self._acts[type(act)](stream, record, act)
-                if outcome is not None and (fate is None or type(act) is not Skip):
-                    fate = outcome
-        if stream.own or fate is None:
-            fate = self._apart_fate("own_session" if stream.own else "empty")
-        if record.uuid:
-            self._seen[record.uuid] = fate
-            if fate.state != "part_of" and record.uuid not in self._leads:
-                self._remember_lead(record)
-        if record.block:
-            self._blocks[record.block] = fate
+        stream.notice(record, self._redactor)
+        fate = self._acted(stream, record)
+        if uuid:
+            self._links.remember(record, stream, fate)
+        if block:
+            self._blocks[block] = fate
         return fate
+
+    def _acted(self, stream: Stream, record: Record) -> Fate:
+        fate: Fate | None = None
+        if not stream.own:
+            for act in record.acts:
+                kind = type(act)
+                outcome = self._acts[kind](stream, record, act)
+                if outcome is not None and (fate is None or kind is not Skip):
+                    fate = outcome
+        if stream.own:
+            return self._apart_fate("own_session")
+        return fate or self._apart_fate("empty")
 
     def _sessionless(self, record: Record) -> Fate:
         for act in record.acts:
@@ -179,62 +157,11 @@ class Segmenter:
                 return self._apart_fate(act.reason)
         return self._apart_fate("empty")
 
-    def _stream(self, record: Record) -> Stream:
-        stream = self._streams.get(record.session)
-        if stream is None:
-            stream = Stream(record.session, record.parent_session)
-            self._streams[record.session] = stream
-        return stream
-
-    def _context(self, stream: Stream, record: Record) -> None:
-        if record.cwd:
-            cwd = self._redactor.masked(record.cwd)
-            if not stream.project:
-                stream.project = cwd.replace("\\", "/").rstrip("/").rpartition("/")[2]
-            stream.cwd = cwd
-        if record.branch:
-            stream.branch = record.branch
-        if record.model:
-            stream.model = record.model
-
     def _apart_fate(self, reason: str, state: Any = "skipped") -> Fate:
-        key = f"{state}:{reason}"
-        fate = self._apart.get(key)
+        fate = self._apart.get((state, reason))
         if fate is None:
-            fate = self._apart[key] = Fate(state, reason)
+            fate = self._apart[state, reason] = Fate(state, reason)
         return fate
-
-    # -- links ----------------------------------------------------------------------------------------------------
-
-    def _lead(self, parent: str, stream: Stream) -> tuple[bool, OpenExchange | None]:
-        """(known, exchange or None for a root) of the record `parent`, as seen from a stream."""
-        fate = self._seen.get(parent)
-        if fate is not None and isinstance(fate.owner, OpenPart) and fate.state == "part_of":
-            found: OpenExchange | None = fate.owner.exchange
-        elif parent in self._leads:
-            found = self._leads[parent]
-        else:
-            return False, None
-        return (found is None or found.stream is stream), found
-
-    def _remember_lead(self, record: Record) -> None:
-        if not record.linked:
-            return
-        if record.parent is None:
-            self._leads[record.uuid] = None
-            return
-        known, found = self._lead(record.parent, self._streams[record.session])
-        if known:
-            self._leads[record.uuid] = found
-
-    def _previous(self, stream: Stream, record: Record) -> OpenExchange | None:
-        """The exchange before the one that `record` opens: by its links, else by file order."""
-        if not record.linked:
-            return stream.running
-        if record.parent is None:
-            return stream.running if stream.after_compaction else None
-        known, found = self._lead(record.parent, stream)
-        return found if known else stream.running
 
     # -- prompts --------------------------------------------------------------------------------------------------
 
@@ -247,21 +174,26 @@ class Segmenter:
         if act.unanswered:
             stream.opener = Opener(text, record, stream.n, Fate("skipped", act.unanswered))
             return stream.opener.fate
+        part = self._prompted(stream, record, stream.n, text)
+        self._count_once(stream, part, text)
+        return part.fate
+
+    def _prompted(self, stream: Stream, record: Record, ordinal: int, text: str) -> OpenPart:
+        """The part that a prompt opens, or the one that it continues because nobody has answered yet."""
         running = stream.running
         if running is not None and not running.has_agent:
             running.add_prompt(text)
             part = running.part
         else:
-            part = self._open(stream, record, stream.n, text)
+            part = self._open(stream, record, ordinal, text)
         part.n_turns += 1
-        self._join(stream, part, record)
-        self._count_once(stream, part, text)
-        return part.fate
+        stream.join(part, record)
+        return part
 
     def _open(self, stream: Stream, record: Record, ordinal: int, text: str) -> OpenPart:
         """Opens an exchange at `record` and closes the running one here."""
         anchor = record.uuid or str(ordinal)
-        previous = self._previous(stream, record)
+        previous = self._links.previous(stream, record)
         closed = stream.running
         stream.running = OpenExchange(stream, anchor, text, previous, record)
         stream.after_compaction = False
@@ -285,9 +217,8 @@ class Segmenter:
         closed = stream.settling
         stream.settling = None
         if closed is not None:
-            for queued in stream.queue.sink(closed.part):
-                self._append(closed.part, queued)
-            self._emit(closed.part, stream, is_open=False)
+            stream.sink(closed.part)
+            self._emitted.take(closed.part, stream, is_open=False)
 
     # -- the agent ------------------------------------------------------------------------------------------------
 
@@ -296,7 +227,8 @@ class Segmenter:
         turn = record.turn or f"{record.start}"
         opener = stream.opener
         if opener is not None and (stream.running is None or turn not in stream.running.turns):
-            self._answer(stream, opener)
+            stream.opener = None
+            opener.fate.settle("part_of", self._prompted(stream, opener.record, opener.ordinal, opener.text))
         exchange = stream.running
         if exchange is None:
             return None
@@ -308,28 +240,14 @@ class Segmenter:
             if exchange.part.visible_bytes > self._split_bytes:
                 self._next_part(stream, exchange, record)
             exchange.part.n_turns += 1
-        self._join(stream, exchange.part, record)
+        stream.join(exchange.part, record)
         return exchange.part
-
-    def _answer(self, stream: Stream, opener: Opener) -> None:
-        """The agent answers a slash command or a prompt of images: it opens an exchange, or joins an unanswered one."""
-        stream.opener = None
-        running = stream.running
-        if running is not None and not running.has_agent:
-            running.add_prompt(opener.text)
-            part = running.part
-        else:
-            part = self._open(stream, opener.record, opener.ordinal, opener.text)
-        part.n_turns += 1
-        self._join(stream, part, opener.record)
-        opener.fate.settle("part_of", part)
 
     def _next_part(self, stream: Stream, exchange: OpenExchange, record: Record) -> None:
         closed = exchange.part
         closed.closed_n = stream.n
-        for queued in stream.queue.sink(closed):
-            self._append(closed, queued)
-        self._emit(closed, stream, is_open=False)
+        stream.sink(closed)
+        self._emitted.take(closed, stream, is_open=False)
         exchange.part = OpenPart(exchange, closed.number + 1, record)
 
     def _agent_text(self, stream: Stream, record: Record, act: AgentText) -> Fate:
@@ -352,49 +270,29 @@ class Segmenter:
         part = self._agent(stream, record)
         if part is None:
             return self._apart_fate("no_prompt")
-        waiting = stream.calls.get(act.call_id) if act.call_id else None
-        if waiting is not None and waiting[0] is part and not waiting[1].called:
-            tool = waiting[1]
-        else:
-            tool = OpenTool()
-            part.tools.append(tool)
-        tool.call(act.name, act.arguments, stream.cwd, self._caps, self._redactor)
-        if act.call_id:
-            tool.call_id = act.call_id
-            stream.calls[act.call_id] = (part, tool)
+        stream.tool_called(part, act).call(act.name, act.arguments, stream.cwd, self._caps, self._redactor)
         return part.fate
 
     def _tool_result(self, stream: Stream, record: Record, act: ToolResult) -> Fate:
         if stream.running is None:
             return self._apart_fate("no_prompt")
         part = stream.running.part
-        call = stream.calls.get(act.call_id)
-        if call is not None and call[0] is part and not call[1].answered:
-            tool = call[1]
-        else:
-            tool = OpenTool()
-            part.tools.append(tool)
-            if call is not None:  # late, or a second one: named by its call
-                tool.name, tool.digest = call[1].name, call[1].digest
-            elif act.call_id:
-                tool.call_id = act.call_id
-                stream.calls[act.call_id] = (part, tool)
-        tool.result(act.text, self._caps, self._redactor)
-        self._join(stream, part, record)
+        stream.tool_answered(part, act).result(act.text, self._caps, self._redactor)
+        stream.join(part, record)
         return part.fate
 
-    # -- the queue ------------------------------------------------------------------------------------------------
+    # -- the queue and the rest -----------------------------------------------------------------------------------
 
     def _queued(self, stream: Stream, record: Record, act: Queued) -> Fate:
         queued = QueuedText(self._redactor.text(act.text), Fate("skipped", "queue"))
         stream.queue.waiting.append(queued)
-        self._touch(stream, record)
+        stream.touch()
         return queued.fate
 
     def _unqueued(self, stream: Stream, record: Record, act: Unqueued) -> Fate:
         if stream.running is not None:  # before the first exchange texts go on waiting for it
             stream.queue.leave(stream.running.part, everything=act.everything, sure=act.sure)
-            self._touch(stream, record)
+            stream.touch()
         return self._apart_fate("queue")
 
     def _steered(self, stream: Stream, record: Record, act: Steered) -> Fate:
@@ -404,20 +302,8 @@ class Segmenter:
             if all(normal(queued.text) != normal(text) for queued in stream.queue.waiting):
                 stream.queue.waiting.append(QueuedText(text, fate))
             return fate
-        self._touch(stream, record)
+        stream.touch()
         return fate if stream.queue.name(text, stream.running.part, fate) else self._apart_fate("queue")
-
-    def _touch(self, stream: Stream, record: Record) -> None:
-        """A record of the queue changes what is open: its state is settled here."""
-        if stream.running is not None:
-            stream.running.part.n_records = stream.n
-
-    def _append(self, part: OpenPart, queued: QueuedText) -> None:
-        part.added.append(queued.text)
-        part.n_turns += 1
-        queued.fate.settle("part_of", part)
-
-    # -- the rest -------------------------------------------------------------------------------------------------
 
     def _titled(self, stream: Stream, record: Record, act: Titled) -> Fate:
         if act.given or not stream.title_given:
@@ -426,67 +312,7 @@ class Segmenter:
         return self._apart_fate("meta")
 
     def _compacted(self, stream: Stream, record: Record, act: Compacted) -> None:
-        stream.after_compaction = True
-        parent = act.parent or record.parent
-        known, found = self._lead(parent, stream) if parent else (False, None)
-        lead = found if known and found is not None else stream.running
-        if record.uuid and lead is not None:
-            self._leads[record.uuid] = lead
+        self._links.compacted(stream, record, act.parent)
 
     def _skip(self, stream: Stream, record: Record, act: Skip) -> Fate:
         return self._apart_fate(act.reason)
-
-    def _join(self, stream: Stream, part: OpenPart, record: Record) -> None:
-        part.n_records = stream.n
-        part.byte_end = max(part.byte_end, record.end)
-        if record.at is not None:
-            if part.started_at is None:
-                part.started_at = record.at
-                part.tz_assumed = record.tz_assumed
-            part.ended_at = max(record.at, part.ended_at or record.at)
-        part.cwd = stream.cwd
-        part.project = stream.project
-        part.branch = stream.branch
-        part.title = stream.title
-        part.model = stream.model
-
-    def _emit(self, part: OpenPart, stream: Stream, *, is_open: bool) -> None:
-        exchange = part.exchange
-        if part.number == 0:
-            previous = exchange.previous.content if exchange.previous is not None else None
-        else:
-            previous = exchange.content
-        row = part.row(previous)
-        for tool in part.tools:
-            if tool.answered and stream.calls.get(tool.call_id, (None, None))[1] is tool:
-                del stream.calls[tool.call_id]
-        part.release()
-        exchange.content = row.content_id
-        rows = self.exchanges.setdefault(row.exchange_id, [])
-        if row not in rows:
-            rows.append(row)
-        n_records = part.n_records if is_open or part.closed_n is None else part.closed_n
-        self.occurrences.append(
-            Occurrence(
-                self.agent,
-                stream.session_id,
-                exchange.anchor,
-                part.number,
-                self.scan_version,
-                is_open,
-                n_records,
-                row.exchange_id,
-                self.source,
-                part.byte_start,
-                part.byte_end,
-                stream.parent_session,
-                part.project or self._default_project,
-                part.cwd,
-                part.branch,
-                part.title,
-                part.model,
-                part.started_at,
-                part.ended_at,
-                part.tz_assumed,
-            )
-        )
