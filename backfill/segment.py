@@ -32,9 +32,8 @@ from backfill.records import (
     ToolUse,
     Unqueued,
 )
-from backfill.steering import QueuedText, normal
+from backfill.steering import QueuedText
 from backfill.streams import Links, Opener, Stream
-from backfill.types import Exchange, Occurrence
 
 SEGMENT_VERSION = 1
 OWN_MARKER = "backfill-distill/"
@@ -62,6 +61,8 @@ class Segmenter:
     ) -> None:
         self.ledger = LedgerBuilder(source)
         self._emitted = Emitted(agent, source, scan_version, default_project)
+        self.exchanges = self._emitted.exchanges
+        self.occurrences = self._emitted.occurrences
         self._redactor = redactor
         self._split_bytes = 4 * settings.split_tokens
         self._caps = Caps(settings.max_tool_bytes, settings.max_tool_bytes // 4)
@@ -80,28 +81,16 @@ class Segmenter:
             Steered: self._steered,
             Titled: self._titled,
             Compacted: self._compacted,
-            Skip: self._skip,
         }
-
-    @property
-    def exchanges(self) -> dict[bytes, list[Exchange]]:
-        """Exchange rows by id: more than one where thinking or tool output differ."""
-        return self._emitted.exchanges
-
-    @property
-    def occurrences(self) -> list[Occurrence]:
-        """Where the exchanges stand, in the order in which they were completed."""
-        return self._emitted.occurrences
 
     def feed(self, record: Record) -> None:
         """Takes the next record of the file."""
-        self.ledger.add(record.end, self._fate(record))
+        self.ledger.add(record.end, self._fate(record), scattered=record.scattered)
 
     def finish(self) -> None:
         """Ends the unit: what is still open becomes rows as it stands."""
         for stream in self._streams.values():
-            if stream.settling is not None:
-                self._settle(stream)
+            self._settle(stream)
             if stream.running is not None:
                 part = stream.running.part
                 stream.sink(part, waiting=True)
@@ -120,7 +109,7 @@ class Segmenter:
         stream = self._streams.get(session)
         if stream is None:
             stream = self._streams[session] = Stream(session, record.parent_session)
-        stream.n += 1
+        stream.n += record.weight
         uuid, block = record.uuid, record.block
         original = self._links.fate(uuid) if uuid else None
         if original is None and block:
@@ -139,22 +128,20 @@ class Segmenter:
         fate: Fate | None = None
         if not stream.own:
             for act in record.acts:
-                kind = type(act)
-                outcome = self._acts[kind](stream, record, act)
-                if outcome is not None and (fate is None or kind is not Skip):
-                    fate = outcome
+                if isinstance(act, Skip):
+                    fate = fate or self._apart_fate(act.reason)
+                else:
+                    fate = self._acts[type(act)](stream, record, act) or fate
         if stream.own:
             return self._apart_fate("own_session")
         return fate or self._apart_fate("empty")
 
     def _sessionless(self, record: Record) -> Fate:
         for act in record.acts:
-            if isinstance(act, Quarantine):
-                return self._apart_fate(act.reason, "quarantined")
+            if isinstance(act, (Quarantine, Skip)):
+                return self._apart_fate(act.reason, "skipped" if isinstance(act, Skip) else "quarantined")
             if isinstance(act, Pending):
                 return self._apart_fate("", "pending")
-            if isinstance(act, Skip):
-                return self._apart_fate(act.reason)
         return self._apart_fate("empty")
 
     def _apart_fate(self, reason: str, state: Any = "skipped") -> Fate:
@@ -181,7 +168,7 @@ class Segmenter:
     def _prompted(self, stream: Stream, record: Record, ordinal: int, text: str) -> OpenPart:
         """The part that a prompt opens, or the one that it continues because nobody has answered yet."""
         running = stream.running
-        if running is not None and not running.has_agent:
+        if running is not None and not running.has_agent and not record.forks:
             running.add_prompt(text)
             part = running.part
         else:
@@ -296,14 +283,11 @@ class Segmenter:
         return self._apart_fate("queue")
 
     def _steered(self, stream: Stream, record: Record, act: Steered) -> Fate:
-        text = self._redactor.text(act.text)
         fate = Fate("skipped", "queue")
-        if stream.running is None:
-            if all(normal(queued.text) != normal(text) for queued in stream.queue.waiting):
-                stream.queue.waiting.append(QueuedText(text, fate))
-            return fate
+        running = stream.running.part if stream.running is not None else None
         stream.touch()
-        return fate if stream.queue.name(text, stream.running.part, fate) else self._apart_fate("queue")
+        known = not stream.queue.name(self._redactor.text(act.text), running, fate)
+        return self._apart_fate("queue") if known and running is not None else fate
 
     def _titled(self, stream: Stream, record: Record, act: Titled) -> Fate:
         if act.given or not stream.title_given:
@@ -313,6 +297,3 @@ class Segmenter:
 
     def _compacted(self, stream: Stream, record: Record, act: Compacted) -> None:
         self._links.compacted(stream, record, act.parent)
-
-    def _skip(self, stream: Stream, record: Record, act: Skip) -> Fate:
-        return self._apart_fate(act.reason)

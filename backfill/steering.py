@@ -44,12 +44,18 @@ class TypedQueue:
             if not sure:
                 self._unsure = queued
 
-    def name(self, text: str, part: Owner, fate: Fate) -> bool:
+    def name(self, text: str, part: Owner | None, fate: Fate) -> bool:
         """A record names a text that left the queue while `part` is running; False if it is counted already.
 
-        It corrects an unsure departure just before: the text that was taken to have left goes back to the front.
+        Without a part the text goes on waiting for one. It corrects an unsure departure just before: the text that was
+        taken to have left goes back to the front.
         """
         norm = normal(text)
+        if part is None:
+            fresh = all(normal(queued.text) != norm for queued in self.waiting)
+            if fresh:
+                self.waiting.append(QueuedText(text, fate))
+            return fresh
         if norm in self._spent:
             self._spent.remove(norm)
             return False
