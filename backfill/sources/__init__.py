@@ -25,7 +25,9 @@ from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
 from backfill.sources.base import Head, Reader, Unit
 from backfill.sources.claude_code import ClaudeCodeReader
 from backfill.sources.jsonl import loads
+from backfill.sources.mini_swe_agent import MiniSweAgentReader
 from backfill.sources.openai_messages import OpenAIMessagesReader
+from backfill.sources.swe_agent import SweAgentReader
 from backfill.types import Exchange, LedgerRow, Occurrence
 
 SOURCES_VERSION = 1
@@ -33,7 +35,12 @@ HEAD_BYTES = 256 << 10
 _MAX_HEAD_LINES, _MAX_HEAD_VALUES = 200, 20
 
 # Specific formats first, the generic one last.
-READERS: tuple[Reader, ...] = (ClaudeCodeReader(), OpenAIMessagesReader())
+READERS: tuple[Reader, ...] = (
+    ClaudeCodeReader(),
+    MiniSweAgentReader(),
+    SweAgentReader(),
+    OpenAIMessagesReader(),
+)
 
 
 @dataclass(slots=True)
