@@ -37,7 +37,7 @@ def scan_sources(
     plan = plan_scan(run, config, config.sources)
     for warning in plan.warnings:
         reporter.warn(warning)
-    sizes = [sum(u.size_bytes for u in shard.units) / 1e6 for shard in plan.scan_shards]
+    sizes = [sum(u.total_bytes for u in shard.units) / 1e6 for shard in plan.scan_shards]
     missing = run.missing(plan, "scan")
     with reporter.stage("scan", UNITS["scan"], round(sum(sizes[s] for s in missing), 1)) as view:
         launcher.run(

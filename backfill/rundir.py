@@ -25,13 +25,36 @@ EXCHANGES, OBJECTS, VECTORS, BUNDLE, LOGS = "01-exchanges", "02-objects", "03-ve
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A further file of a unit, as it stood when it was planned."""
+
+    source: str
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedUnit:
-    """One source file as it stood when it was planned; later bytes belong to a later round. `root` indexes roots."""
+    """One source file as it stood when it was planned; later bytes belong to a later round. `root` indexes roots.
+
+    Where one session is spread over several files, `members` are the others, in the order in which they are read.
+    """
 
     root: int
     source: str
     size_bytes: int
     mtime_ns: int
+    members: tuple[PlannedFile, ...] = ()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Planned size in bytes of every file of the unit, by source."""
+        return {self.source: self.size_bytes} | {m.source: m.size_bytes for m in self.members}
+
+    @property
+    def total_bytes(self) -> int:
+        """Planned size of all its files together."""
+        return self.size_bytes + sum(m.size_bytes for m in self.members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ from backfill.ids import fingerprint
 from backfill.ledger import check as check_ledger
 from backfill.manifest import ShardManifest, publish
 from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
-from backfill.sources import SOURCES_VERSION, UnitResult, read_unit, reader_named
+from backfill.sources import SOURCES_VERSION, read_unit, reader_named
+from backfill.sources.result import UnitResult
+from backfill.sources.units import UnitFile, gather
 from backfill.types import LedgerRow
 
 STAGE_VERSION = 1
@@ -40,6 +42,8 @@ class Listing:
 
 def list_units(sources: Sequence[str]) -> Listing:
     """All regular files below the sources; links to folders are not followed. Raises UsageError on a missing one.
+
+    Files over which one session is spread are one unit (`sources.units.gather`).
 
     A source that is a file is its own unit, named by its file name; below a folder, a unit is named by its POSIX path
     relative to the folder.
@@ -64,7 +68,7 @@ def list_units(sources: Sequence[str]) -> Listing:
                 continue
             if stat.S_ISREG(status.st_mode):
                 units.append(PlannedUnit(len(roots) - 1, source, status.st_size, status.st_mtime_ns))
-    units.sort(key=lambda u: (u.source, u.root))
+    units = sorted(gather(units), key=lambda u: (u.source, u.root))
     return Listing(tuple(roots), tuple(units), tuple(warnings))
 
 
@@ -92,7 +96,7 @@ def plan_scan(run: RunDir, config: Config, sources: Sequence[str]) -> Plan:
         return run.create_plan(plan) if previous is None else run.replace_plan(plan)
     roots = list(previous.roots) + [r for r in listing.roots if r not in previous.roots]
     known = {u for shard in previous.scan_shards for u in shard.units}
-    moved = (PlannedUnit(roots.index(listing.roots[u.root]), u.source, u.size_bytes, u.mtime_ns) for u in listing.units)
+    moved = (replace(u, root=roots.index(listing.roots[u.root])) for u in listing.units)
     fresh = tuple(u for u in moved if u not in known)
     plan = Plan(
         to_tree(config),
@@ -149,7 +153,7 @@ def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
         _collect_ids(run.exchanges / manifest.file("occurrences").name, ids)
         problems += stats["problems"]
     return {
-        "files": sum(len(s.units) for s in plan.scan_shards),
+        "files": sum(1 + len(u.members) for s in plan.scan_shards for u in s.units),
         "records": records,
         "states": dict(sorted(states.items())),
         "exchanges": len(ids["exchanges"]),
@@ -162,7 +166,7 @@ def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
         "secrets": dict(sorted(secrets.items())),
         "decode_errors": decode_errors,
         "formats": {agent: dict(sorted(c.items())) for agent, c in sorted(formats.items())},
-        "bytes": sum(u.size_bytes for s in plan.scan_shards for u in s.units),
+        "bytes": sum(u.total_bytes for s in plan.scan_shards for u in s.units),
         "seconds": round(seconds, 3),
         "balanced": not problems,
         "problems": problems[:20],
@@ -185,11 +189,11 @@ def _cut(units: Sequence[PlannedUnit], shard_bytes: int) -> tuple[ScanShard, ...
     batch: list[PlannedUnit] = []
     size = 0
     for unit in units:
-        if batch and size + unit.size_bytes > shard_bytes:
+        if batch and size + unit.total_bytes > shard_bytes:
             shards.append(ScanShard(tuple(batch)))
             batch, size = [], 0
         batch.append(unit)
-        size += unit.size_bytes
+        size += unit.total_bytes
     if batch:
         shards.append(ScanShard(tuple(batch)))
     return tuple(shards)
@@ -197,8 +201,9 @@ def _cut(units: Sequence[PlannedUnit], shard_bytes: int) -> tuple[ScanShard, ...
 
 def _read(root: Path, unit: PlannedUnit, config: ScanConfig, split_tokens: int) -> UnitResult:
     path = root if root.is_file() else root / unit.source
+    members = [UnitFile(root / m.source, m.source, m.size_bytes) for m in unit.members]
     try:
-        return read_unit(path, unit.source, unit.size_bytes, config, split_tokens=split_tokens)
+        return read_unit(path, unit.source, unit.size_bytes, config, split_tokens=split_tokens, members=members)
     except OSError as error:
         reason = "vanished" if isinstance(error, FileNotFoundError) else "unreadable"
         row = LedgerRow(unit.source, 0, unit.size_bytes, 0, "quarantined", reason, None, bytes(16))
@@ -216,9 +221,8 @@ def _shard_stats(results: Sequence[UnitResult], units: Sequence[PlannedUnit], se
     problems: list[str] = []
     for result, unit in zip(results, units, strict=True):
         counts = formats.setdefault(result.agent or "none", Counter())
-        counts.update(
-            files=1, bytes=unit.size_bytes, exchanges=len(result.exchanges), occurrences=len(result.occurrences)
-        )
+        counts.update(files=len(unit.sizes), bytes=unit.total_bytes)
+        counts.update(exchanges=len(result.exchanges), occurrences=len(result.occurrences))
         for row in result.ledger:
             states[row.state] += row.n_records
             counts[row.state] += row.n_records
@@ -226,7 +230,7 @@ def _shard_stats(results: Sequence[UnitResult], units: Sequence[PlannedUnit], se
                 counts[f"{row.state}:{row.reason}"] += row.n_records
         secrets.update(result.secrets)
         ids = {e.exchange_id for e in result.exchanges}
-        problems += check_ledger(result.ledger, {unit.source: unit.size_bytes}, ids)
+        problems += check_ledger(result.ledger, unit.sizes, ids)
     return {
         "records": sum(states.values()),
         "states": dict(states),
@@ -234,7 +238,7 @@ def _shard_stats(results: Sequence[UnitResult], units: Sequence[PlannedUnit], se
         "decode_errors": sum(r.decode_errors for r in results),
         "formats": {agent: dict(c) for agent, c in formats.items()},
         "problems": problems[:100],
-        "bytes": sum(u.size_bytes for u in units),
+        "bytes": sum(u.total_bytes for u in units),
         "seconds": round(seconds, 3),
     }
 

@@ -71,7 +71,7 @@ def _check_ledger(run: RunDir, plan: Plan, verdict: Verdict) -> None:
         by_unit: dict[tuple[str, bytes], list[LedgerRow]] = defaultdict(list)
         for row in rows:
             by_unit[row.source, row.file_digest].append(row)
-        sizes = {unit.source: unit.size_bytes for unit in plan.scan_shards[shard].units}
+        sizes = {k: v for unit in plan.scan_shards[shard].units for k, v in unit.sizes.items()}
         for (source, _), unit_rows in by_unit.items():
             size = sizes.get(source) if _once(plan, shard, source) else max(r.byte_end for r in unit_rows)
             problems += check_ledger(unit_rows, {source: size if size is not None else -1}, ids)
@@ -80,4 +80,4 @@ def _check_ledger(run: RunDir, plan: Plan, verdict: Verdict) -> None:
 
 
 def _once(plan: Plan, shard: int, source: str) -> bool:
-    return sum(unit.source == source for unit in plan.scan_shards[shard].units) == 1
+    return sum(source in unit.sizes for unit in plan.scan_shards[shard].units) == 1

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,13 +22,19 @@ from backfill.ids import ID_BYTES
 from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
 from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
-from backfill.sources.base import Head, Reader, Unit
+from backfill.sources.aider import AiderReader
+from backfill.sources.base import FolderReader, Head, Reader, Unit
 from backfill.sources.claude_code import ClaudeCodeReader
+from backfill.sources.codex import CodexReader
+from backfill.sources.databases import MAGIC, DatabaseReader, read_database
 from backfill.sources.jsonl import loads
 from backfill.sources.mini_swe_agent import MiniSweAgentReader
 from backfill.sources.openai_messages import OpenAIMessagesReader
+from backfill.sources.result import UnitResult as UnitResult
+from backfill.sources.specstory import SpecStoryReader
 from backfill.sources.swe_agent import SweAgentReader
-from backfill.types import Exchange, LedgerRow, Occurrence
+from backfill.sources.units import Concatenation, FolderLedger, UnitFile, located
+from backfill.types import LedgerRow
 
 SOURCES_VERSION = 1
 HEAD_BYTES = 256 << 10
@@ -36,32 +42,25 @@ _MAX_HEAD_LINES, _MAX_HEAD_VALUES = 200, 20
 
 # Specific formats first, the generic one last.
 READERS: tuple[Reader, ...] = (
+    SpecStoryReader(),
+    AiderReader(),
     ClaudeCodeReader(),
     MiniSweAgentReader(),
     SweAgentReader(),
+    CodexReader(),
     OpenAIMessagesReader(),
 )
 
-
-@dataclass(slots=True)
-class UnitResult:
-    """What one unit yields. `agent` is empty where no reader knows it; `secrets` counts replacements by type."""
-
-    agent: str
-    exchanges: list[Exchange]
-    occurrences: list[Occurrence]
-    ledger: list[LedgerRow]
-    secrets: dict[str, int] = field(default_factory=dict)
-    decode_errors: int = 0
-    sessions: int = 0
+DATABASE_READERS: tuple[DatabaseReader, ...] = ()
 
 
-def reader_named(name: str) -> Reader:
+def reader_named(name: str) -> Reader | DatabaseReader:
     """The reader of that name. Raises ConfigError naming the known ones."""
-    for reader in READERS:
-        if reader.name == name:
-            return reader
-    raise ConfigError(f"no reader is called {name!r}", hint=f"known: auto, {', '.join(r.name for r in READERS)}")
+    known: dict[str, Reader | DatabaseReader] = {r.name: r for r in DATABASE_READERS}
+    known |= {r.name: r for r in READERS}
+    if name not in known:
+        raise ConfigError(f"no reader is called {name!r}", hint=f"known: auto, {', '.join(sorted(known))}")
+    return known[name]
 
 
 def detect(head: bytes, source: str) -> Reader | None:
@@ -72,18 +71,33 @@ def detect(head: bytes, source: str) -> Reader | None:
     return next((reader for reader in READERS if reader.claims(seen)), None)
 
 
-def read_unit(path: Path, source: str, size_bytes: int, config: ScanConfig, *, split_tokens: int = 1500) -> UnitResult:
-    """Reads the first `size_bytes` bytes of one file.
+def read_unit(
+    path: Path,
+    source: str,
+    size_bytes: int,
+    config: ScanConfig,
+    *,
+    split_tokens: int = 1500,
+    members: Sequence[UnitFile] = (),
+) -> UnitResult:
+    """Reads the first `size_bytes` bytes of one file, with the `members` over which its session is spread.
 
     `source` is its POSIX path below its SOURCE. Raises OSError when the file cannot be read, ConfigError when
     `config.agent` names no reader. Bytes that the file no longer has are quarantined as `shrunk`.
     """
     forced = None if config.agent == "auto" else reader_named(config.agent)
+    first = UnitFile(path, source, size_bytes)
     hashed = hashlib.blake2b(digest_size=ID_BYTES)
     redactor = Redactor(config.privacy)
     with path.open("rb", buffering=0) as file:
         head = file.read(min(HEAD_BYTES, size_bytes))
-        reader = forced or detect(head, source)
+        if head.startswith(MAGIC):
+            return read_database([first, *members], DATABASE_READERS, config, split_tokens)
+        if members:
+            return _read_folder([first, *members], config, split_tokens)
+        reader = detect(head, source) if forced is None else forced
+        if not isinstance(reader, Reader):
+            reader = None
         file.seek(0)
         unit = Unit(file, source, size_bytes, config.assume_tz, hashed, head)
         if reader is None:
@@ -104,6 +118,66 @@ def read_unit(path: Path, source: str, size_bytes: int, config: ScanConfig, *, s
         unit.decode_errors,
         segmenter.sessions(),
     )
+
+
+def _read_folder(files: Sequence[UnitFile], config: ScanConfig, split_tokens: int) -> UnitResult:
+    """Reads the files of one session as one unit; file by file where no folder reader knows any of them."""
+    reader = next((r for file in files if isinstance(r := _reader_of(file, config), FolderReader)), None)
+    if reader is None:
+        return _read_apart(files, config, split_tokens)
+    redactor = Redactor(config.privacy)
+    stream = Concatenation(files)
+    end = stream.members[-1].end
+    hashed = hashlib.blake2b(digest_size=ID_BYTES)
+    unit = Unit(stream, files[0].source, end, config.assume_tz, hashed, members=stream.members)
+    settings = SegmentSettings(split_tokens, config.max_tool_bytes)
+    version = reader.version * 1000 + SEGMENT_VERSION
+    folder = PurePosixPath(files[0].source).parent.name
+    segmenter = Segmenter(reader.name, files[0].source, version, settings, redactor, folder)
+    ledger = segmenter.ledger = FolderLedger(stream.members)
+    for record in reader.records(unit):
+        segmenter.feed(record)
+    stream.close()
+    segmenter.finish()
+    return UnitResult(
+        reader.name,
+        [row for rows in segmenter.exchanges.values() for row in rows],
+        located(segmenter.occurrences, stream.members),
+        ledger.all_rows(stream),
+        dict(redactor.counts),
+        unit.decode_errors,
+        segmenter.sessions(),
+    )
+
+
+def _reader_of(file: UnitFile, config: ScanConfig) -> Reader | DatabaseReader | None:
+    if config.agent != "auto":
+        return reader_named(config.agent)
+    try:
+        with file.path.open("rb") as opened:
+            return detect(opened.read(min(HEAD_BYTES, file.size_bytes)), file.source)
+    except OSError:
+        return None  # the ledger says so when the file is read
+
+
+def _read_apart(files: Sequence[UnitFile], config: ScanConfig, split_tokens: int) -> UnitResult:
+    """The files each as a unit of its own, in one result."""
+    whole = UnitResult("", [], [], [])
+    for file in files:
+        try:
+            one = read_unit(file.path, file.source, file.size_bytes, config, split_tokens=split_tokens)
+        except OSError as error:
+            reason = "vanished" if isinstance(error, FileNotFoundError) else "unreadable"
+            row = LedgerRow(file.source, 0, file.size_bytes, 0, "quarantined", reason, None, bytes(ID_BYTES))
+            one = UnitResult("", [], [], [row])
+        whole.agent = whole.agent or one.agent
+        whole.exchanges += one.exchanges
+        whole.occurrences += one.occurrences
+        whole.ledger += one.ledger
+        whole.secrets = dict(Counter(whole.secrets) + Counter(one.secrets))
+        whole.decode_errors += one.decode_errors
+        whole.sessions += one.sessions
+    return whole
 
 
 def _rows(ledger: LedgerBuilder, unit: Unit) -> list[LedgerRow]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol, runtime_checkable
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -20,15 +20,33 @@ from backfill.records import Record
 _NUMERIC_MIN_S, _NUMERIC_MAX_S = 946_684_800, 4_102_444_800  # 2000 to 2100
 
 
+class Readable(Protocol):
+    """What a unit is read from."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most `size` bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file of a unit that is spread over several, and its place [start, end) in the unit."""
+
+    source: str
+    start: int
+    end: int
+
+
 @dataclass(slots=True)
 class Unit:
     """One source unit while it is read. `source` is its POSIX path below its source, `size_bytes` how far it is read.
 
     `file` is at the beginning, of which `head` is a copy; `hashed` takes every byte that was read. `decode_errors`
-    counts lines with invalid UTF-8 or lone surrogates, which are read as U+FFFD.
+    counts lines with invalid UTF-8 or lone surrogates, which are read as U+FFFD. A unit of several files is the
+    concatenation of its `members`; one of a single file has none.
     """
 
-    file: BinaryIO
+    file: Readable
     source: str
     size_bytes: int
     assume_tz: str
@@ -36,10 +54,11 @@ class Unit:
     head: bytes = b""
     bytes_read: int = 0
     decode_errors: int = 0
+    members: tuple[Member, ...] = ()
 
-    def read(self, n_bytes: int) -> bytes:
-        """At most `n_bytes` more bytes of the unit."""
-        data = self.file.read(n_bytes)
+    def read(self, size: int = -1, /) -> bytes:
+        """At most `size` more bytes of the unit."""
+        data = self.file.read(size)
         self.hashed.update(data)
         self.bytes_read += len(data)
         return data
@@ -55,6 +74,7 @@ class Head:
     complete_lines: int = 0
 
 
+@runtime_checkable
 class Reader(Protocol):
     """One transcript format."""
 
@@ -74,6 +94,16 @@ class Reader(Protocol):
 
     def records(self, unit: Unit) -> Iterator[Record]:
         """The unit's records in file order; each ends where the next begins or before."""
+        ...
+
+
+@runtime_checkable
+class FolderReader(Reader, Protocol):
+    """A reader that also reads a session which is spread over several files (`unit.members`)."""
+
+    @property
+    def spans_files(self) -> bool:
+        """Always true."""
         ...
 
 
