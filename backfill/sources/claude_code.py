@@ -28,6 +28,7 @@ from backfill.records import (
     Unqueued,
 )
 from backfill.sources.base import Head, Unit, parse_arguments, parse_time, text_of
+from backfill.sources.claude_lines import Block, Inner, Line, lenient
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.typed import command_act, merge_prompts, queued_text, user_acts
 
@@ -41,74 +42,6 @@ _SESSIONLESS = frozenset(("summary", "file-history-snapshot"))
 _FOREIGN = frozenset(("payload", "event_msg", "provenance", "systemPayload", "role"))
 _SYNTHETIC = "<synthetic>"
 _WARMUP = "Warmup"
-
-
-class _Inner(msgspec.Struct, gc=False):
-    """A block inside a tool result."""
-
-    type: str = ""
-    text: str | None = None
-    title: str | None = None
-    url: str | None = None
-
-
-class _Block(msgspec.Struct, gc=False):
-    """A content block of a message."""
-
-    type: str = ""
-    text: str | None = None
-    thinking: str | None = None
-    id: str | None = None
-    name: str | None = None
-    input: Any = None
-    tool_use_id: str | None = None
-    content: str | list[_Inner] | None = None
-
-
-class _Message(msgspec.Struct, gc=False):
-    """The API message of a line."""
-
-    id: str | None = None
-    model: str | None = None
-    content: str | list[_Block] | None = None
-
-
-class _Line(msgspec.Struct, gc=False):
-    """What is read of one line."""
-
-    type: str = ""
-    uuid: str | None = None
-    parentUuid: str | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815
-    logicalParentUuid: str | None = None  # noqa: N815
-    sessionId: str | None = None  # noqa: N815
-    session_id: str | None = None
-    agentId: str | None = None  # noqa: N815
-    isSidechain: bool | None = None  # noqa: N815
-    timestamp: str | None = None
-    cwd: str | None = None
-    gitBranch: str | None = None  # noqa: N815
-    message: _Message | None = None
-    isMeta: bool | None = None  # noqa: N815
-    isCompactSummary: bool | None = None  # noqa: N815
-    isVisibleInTranscriptOnly: bool | None = None  # noqa: N815
-    isApiErrorMessage: bool | None = None  # noqa: N815
-    sourceToolUseID: str | None = None  # noqa: N815
-    origin: Any = None
-    subtype: str | None = None
-    content: Any = None
-    operation: str | None = None
-    attachment: Any = None
-    summary: str | None = None
-    leafUuid: str | None = None  # noqa: N815
-    aiTitle: str | None = None  # noqa: N815
-    customTitle: str | None = None  # noqa: N815
-
-
-_TEXT_FIELDS = (
-    "type", "uuid", "logicalParentUuid", "sessionId", "session_id", "agentId", "timestamp", "cwd", "gitBranch",
-    "sourceToolUseID", "subtype", "operation", "summary", "leafUuid", "aiTitle", "customTitle",
-)  # fmt: skip
-_FLAG_FIELDS = ("isSidechain", "isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
 
 
 class ClaudeCodeReader:
@@ -136,7 +69,7 @@ class ClaudeCodeReader:
     def records(self, unit: Unit) -> Iterator[Record]:
         """One record per line; of a torn line one per whole object on it."""
         pass_ = _Pass(unit)
-        decoder = Decoder(_Line, _lenient, _is_record, unit)
+        decoder = Decoder(Line, lenient, _is_record, unit)
         for piece, line, acts in decoder.read(lines(unit)):
             if line is None:
                 yield Record(piece.start, piece.end, acts)
@@ -157,7 +90,7 @@ class _Pass:
         self._begun: set[str] = set()
         self._continued: dict[str, str] = {}  # session id that took over in mid-conversation -> the session it goes on
 
-    def record(self, start: int, end: int, line: _Line) -> Record:
+    def record(self, start: int, end: int, line: Line) -> Record:
         """The record of a decoded line."""
         kind = line.type
         if kind == "summary":
@@ -189,7 +122,7 @@ class _Pass:
             self._leaves[line.uuid] = session
         return record
 
-    def _session_of(self, start: int, line: _Line) -> tuple[str, str]:
+    def _session_of(self, start: int, line: Line) -> tuple[str, str]:
         """(session, parent session) of a line; inline sidechains are told apart by their first record."""
         own = line.sessionId or line.session_id
         if own:
@@ -211,7 +144,7 @@ class _Pass:
         self._last_root = root
         return f"{self._session}/sidechain-{root}", self._session
 
-    def _begin(self, session: str, line: _Line) -> str:
+    def _begin(self, session: str, line: Line) -> str:
         """The session of a session id. One whose first message is the agent's answer to a prompt under another id is
         that other session: accepting a plan renews the id between prompt and answer."""
         if session in self._begun or line.isSidechain or line.type not in ("user", "human", "assistant"):
@@ -224,7 +157,7 @@ class _Pass:
         self._continued[session] = before
         return before
 
-    def _summary(self, start: int, end: int, line: _Line) -> Record:
+    def _summary(self, start: int, end: int, line: Line) -> Record:
         """A title. It may name a record of this file, seen or still to come, or one of another file."""
         session = self._leaves.get(line.leafUuid or "", "")
         if session and line.summary:
@@ -233,7 +166,7 @@ class _Pass:
             self._titles[line.leafUuid] = line.summary
         return Record(start, end, [Skip("meta")])
 
-    def _acts(self, kind: str, line: _Line) -> list[Act]:
+    def _acts(self, kind: str, line: Line) -> list[Act]:
         if kind == "assistant":
             return _agent_acts(line)
         if kind in ("user", "human"):
@@ -251,7 +184,7 @@ class _Pass:
         return [Skip("meta" if kind in _TYPES else "unknown_type")]
 
 
-def _agent_acts(line: _Line) -> list[Act]:
+def _agent_acts(line: Line) -> list[Act]:
     message = line.message
     if line.isApiErrorMessage or (message is not None and message.model == _SYNTHETIC):
         return [Skip("api_error")]
@@ -275,7 +208,7 @@ def _agent_acts(line: _Line) -> list[Act]:
     return acts or [AgentText("") if content else Skip("empty")]
 
 
-def _user_acts(line: _Line) -> list[Act]:
+def _user_acts(line: Line) -> list[Act]:
     content = line.message.content if line.message is not None else None
     if isinstance(content, str):
         texts, results, images = [content], [], False
@@ -302,7 +235,7 @@ def _user_acts(line: _Line) -> list[Act]:
     return acts or [Skip("empty")]
 
 
-def _queue_acts(line: _Line) -> list[Act]:
+def _queue_acts(line: Line) -> list[Act]:
     operation = line.operation
     if operation == "enqueue":
         text = queued_text(text_of(line.content))
@@ -314,7 +247,7 @@ def _queue_acts(line: _Line) -> list[Act]:
     return [Unqueued(everything=True)] if operation == "popAll" else [Skip("queue")]
 
 
-def _system_acts(line: _Line) -> list[Act]:
+def _system_acts(line: Line) -> list[Act]:
     if line.subtype == "compact_boundary":
         return [Compacted(line.logicalParentUuid), Skip("meta")]
     if line.subtype == "local_command" and isinstance(line.content, str):
@@ -342,14 +275,14 @@ def _is_foreign(origin: Any) -> bool:
     return isinstance(kind, str) and kind not in ("human", "user", "prompt", "")
 
 
-def _result_text(content: str | list[_Inner] | None) -> str:
+def _result_text(content: str | list[Inner] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     texts = (i.text if i.text is not None else f"{i.title or ''} {i.url}".strip() if i.url else "" for i in content)
     return "\n".join(text for text in texts if text)
 
 
-def _block_key(message_id: str, blocks: list[_Block]) -> int:
+def _block_key(message_id: str, blocks: list[Block]) -> int:
     """Identity of what a line says of its message; equal keys within a process mean equal content."""
     if any(block.type == "tool_use" and not block.id for block in blocks):
         return 0
@@ -357,54 +290,5 @@ def _block_key(message_id: str, blocks: list[_Block]) -> int:
     return hash((message_id, parts)) if parts else 0
 
 
-def _is_record(line: _Line) -> bool:
+def _is_record(line: Line) -> bool:
     return line.type in _TYPES and bool(line.sessionId or line.session_id or line.type in _SESSIONLESS)
-
-
-def _lenient(value: Any) -> _Line | None:
-    """A line of any JSON value: what has another type than expected is left out."""
-    if not isinstance(value, dict):
-        return None
-    line = _Line()
-    for name in _TEXT_FIELDS:
-        if isinstance(value.get(name), str):
-            setattr(line, name, value[name])
-    for name in _FLAG_FIELDS:
-        if isinstance(value.get(name), bool):
-            setattr(line, name, value[name])
-    if "parentUuid" in value:
-        line.parentUuid = value["parentUuid"] if isinstance(value["parentUuid"], str) else None
-    line.content = value.get("content")
-    line.attachment = value.get("attachment")
-    line.origin = value.get("origin")
-    line.message = _lenient_message(value.get("message"))
-    return line
-
-
-def _lenient_message(value: Any) -> _Message | None:
-    if isinstance(value, str):
-        return _Message(content=value)
-    if not isinstance(value, dict):
-        return None
-    content = value.get("content")
-    return _Message(
-        id=_text(value.get("id")),
-        model=_text(value.get("model")),
-        content=[_lenient_block(block) for block in content] if isinstance(content, list) else _text(content),
-    )
-
-
-def _lenient_block(value: Any) -> _Block:
-    if isinstance(value, str):
-        return _Block(type="text", text=value)
-    if not isinstance(value, dict):
-        return _Block()
-    block = _Block(input=value.get("input"), content=text_of(value.get("content")))
-    for name in ("type", "text", "thinking", "id", "name", "tool_use_id"):
-        if isinstance(value.get(name), str):
-            setattr(block, name, value[name])
-    return block
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
