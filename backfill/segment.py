@@ -110,6 +110,7 @@ class Segmenter:
         if stream is None:
             stream = self._streams[session] = Stream(session, record.parent_session)
         stream.n += record.weight
+        stream.records += 1
         uuid, block = record.uuid, record.block
         original = self._links.fate(uuid) if uuid else None
         if original is None and block:
@@ -159,9 +160,9 @@ class Segmenter:
             return None
         stream.opener = None  # unanswered: its fate says so already
         if act.unanswered:
-            stream.opener = Opener(text, record, stream.n, Fate("skipped", act.unanswered))
+            stream.opener = Opener(text, record, stream.records, Fate("skipped", act.unanswered))
             return stream.opener.fate
-        part = self._prompted(stream, record, stream.n, text)
+        part = self._prompted(stream, record, stream.records, text)
         self._count_once(stream, part, text)
         return part.fate
 

@@ -32,6 +32,7 @@ class Stream:
     session_id: str
     parent_session: str
     n: int = 0
+    records: int = 0
     running: OpenExchange | None = None
     settling: OpenExchange | None = None
     opener: Opener | None = None
