@@ -99,7 +99,7 @@ def strip_wrappers(text: str) -> str:
     """The text without injected blocks at its beginning and end; exactly as typed where there are none."""
     stripped = text
     while True:
-        shorter = _without_leading(_without_trailing(stripped))
+        shorter = _without_trailing(_without_leading(stripped))
         if shorter == stripped:
             return text if stripped == text else stripped.strip()
         stripped = shorter
