@@ -1,13 +1,14 @@
 """What every reader must hold, over one whole fixture of each format.
 
-A reader joins by adding a `Case` to CASES. `said` are marks that stand once in the fixture and must be found in the
-exchange that the ledger names for their bytes; `unsaid` are marks that must be in no exchange.
+A reader joins by a module NAME_files.py beside this one with its `CASES`. `said` are marks that stand once in the
+fixture and must be found in the exchange that the ledger names for their bytes; `unsaid` must be in no exchange.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,14 @@ from backfill.ledger import check
 from backfill.sources import UnitResult, detect
 from backfill.types import Exchange
 from tests.claude_lines import read, texts
-from tests.sources import traj_files
 from tests.sources.contract import Case
 
 QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=10)
-CASES: tuple[Case, ...] = traj_files.CASES
+CASES: tuple[Case, ...] = tuple(
+    case
+    for path in sorted(Path(__file__).parent.glob("*_files.py"))
+    for case in import_module(f"tests.sources.{path.stem}").CASES
+)
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 

@@ -54,10 +54,6 @@ def test_detection_is_by_content_not_by_name() -> None:
     "head",
     [
         b"# Notes\n\n- a: b\n",
-        b'{"timestamp":"2026-01-01T00:00:00Z","type":"session_meta","payload":{"id":"x"}}\n',
-        b'{"uuid":"a","parentUuid":null,"sessionId":"s","type":"user","message":{"role":"user","parts":[]}}\n',
-        b'{"type":"session","id":"s"}\n{"type":"message","message":{"role":"user","content":"x"}}\n',
-        b'{"sessionId":"s","projectHash":"h","messages":[{"type":"user","content":"x"}]}\n',
         b'[{"type":"message","user":"U1","text":"hello"}]',
         b'{"ts":"2026","event":"START"}\n',
         b"\x00\x01\x02\x03",
