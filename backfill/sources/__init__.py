@@ -30,6 +30,7 @@ from backfill.sources.databases import MAGIC, DatabaseReader, read_database
 from backfill.sources.jsonl import loads
 from backfill.sources.mini_swe_agent import MiniSweAgentReader
 from backfill.sources.openai_messages import OpenAIMessagesReader
+from backfill.sources.openhands import OpenHandsReader
 from backfill.sources.result import UnitResult as UnitResult
 from backfill.sources.specstory import SpecStoryReader
 from backfill.sources.swe_agent import SweAgentReader
@@ -46,6 +47,7 @@ READERS: tuple[Reader, ...] = (
     AiderReader(),
     ClaudeCodeReader(),
     MiniSweAgentReader(),
+    OpenHandsReader(),
     SweAgentReader(),
     CodexReader(),
     OpenAIMessagesReader(),
