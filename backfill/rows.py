@@ -6,6 +6,7 @@ Light: neither pyarrow nor arro3 is named here. Times arrive as integers in micr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from backfill.ids import row_bytes
@@ -66,8 +67,15 @@ def rows_of(table: str, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
 def sort_rows(table: str, rows: Iterable[Row]) -> list[Any]:
     """Distinct rows in canonical order: by the table's key, ties by canonical bytes."""
     key = SORT_KEYS[table]
-    distinct = {row_bytes(row): row for row in rows}
-    return [row for _, _, row in sorted((key(row), data, row) for data, row in distinct.items())]
+    ordered: list[Any] = []
+    for _, tied in groupby(sorted(rows, key=key), key):
+        same = list(tied)
+        if len(same) == 1:  # the bytes of a row are made only where they decide something
+            ordered.append(same[0])
+        else:
+            distinct = {row_bytes(row): row for row in same}
+            ordered += [distinct[data] for data in sorted(distinct)]
+    return ordered
 
 
 def _cells(name: str, values: Sequence[Any]) -> Sequence[Any]:
