@@ -32,7 +32,9 @@ def merge(paths: Sequence[Path], out: Path, read_run: Callable[[Path], Input]) -
         **host_record(),
         "inputs": [{"path": one.name, "added": added[one.name]} for one in inputs],
     }
-    result = write_bundle(total, join_settings([one.settings for one in inputs]), inputs[0].encoder_files, out, lineage)
+    # Equal encoders may carry probes of different processors: one of them, whatever the order of the inputs.
+    encoder_files = max((one.encoder_files for one in inputs), key=lambda files: [f.read_bytes() for f in files])
+    result = write_bundle(total, join_settings([one.settings for one in inputs]), encoder_files, out, lineage)
     counts = result["counts"]
     return {
         "out": str(out),

@@ -14,7 +14,7 @@ from typing import Any
 from backfill.compose import write_bundle
 from backfill.config import Config, to_tree
 from backfill.durable import make_dirs
-from backfill.errors import BackfillError
+from backfill.errors import BackfillError, ConfigError
 from backfill.gate import LLM_KINDS, UNGATED, verdict_of
 from backfill.inputs import Input, Settings, read_run
 from backfill.launchers import Launcher, make_launcher
@@ -76,6 +76,11 @@ def run_all(
     from backfill.rounds import plan_round
 
     started = time.monotonic()
+    if config.distill.products != ("objects",):
+        raise ConfigError(
+            f"distill.products {list(config.distill.products)}: this version distills objects only",
+            hint="set distill.products to [objects]",
+        )
     print_ = distill_fingerprint(config.distill, config.engine)
     verdict = verdict_of(config, config_folder, print_, ungated=ungated)
     if verdict == UNGATED:

@@ -1,7 +1,8 @@
 """`encoder.json`: what an exported encoder is, and the checksums that its other files must have.
 
 Files of an encoder: model.onnx, vocab.txt (WordPiece), probe.json and encoder.json. The SHA-256 of encoder.json vouches
-for all of them. Deliberately absent: trust; the bundle decides whether an encoder may be loaded at all.
+for what is executed; the probe, which differs between processors, is vouched for by the bundle's manifest.
+Deliberately absent: trust; the bundle decides whether an encoder may be loaded at all.
 """
 
 from __future__ import annotations

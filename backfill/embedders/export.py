@@ -28,7 +28,7 @@ from backfill.ids import fingerprint
 from backfill.weights import cache_dir
 
 # Raised by hand when the same model gives other files.
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
 OPSET = 17
 PROBE_TEXT = "Retry with exponential backoff fixed the flaky upload in src/client.py after 3 attempts."
 PROBE_COSINE_MIN = 0.999
@@ -82,7 +82,8 @@ def read_encoder(directory: Path) -> EncoderFiles:
     card = cards.read_card(directory)
     for name in card.files:
         cards.checked_bytes(directory, card, name)
-    paths = tuple(directory / name for name in sorted([*card.files, cards.CARD_NAME]))
+    cards.read_probe(directory)
+    paths = tuple(directory / name for name in sorted({*card.files, cards.CARD_NAME, cards.PROBE_NAME}))
     sha256 = hashlib.sha256((directory / cards.CARD_NAME).read_bytes()).hexdigest()
     return EncoderFiles(directory, paths, sha256, card)
 
@@ -94,7 +95,9 @@ def _export(embedder: SentenceTransformerEmbedder, out: Path) -> None:
     expected = embedder.encode([PROBE_TEXT, *_CHECK_TEXTS], kind="query")
     cards.write_json(out / cards.PROBE_NAME, cards.Probe(PROBE_TEXT, expected[0].astype("<f2").tobytes().hex()))
     _write_model(embedder, out / cards.MODEL_NAME)
-    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())}
+    # Not the probe: its last bits depend on the processor, and encoders of two machines should be one encoder.
+    named = (cards.MODEL_NAME, cards.VOCABULARY_NAME)
+    files = {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in named}
     identity = embedder.identity()
     card = cards.EncoderCard(
         format=cards.CARD_FORMAT,
