@@ -30,6 +30,8 @@ from backfill.sources.databases import MAGIC, DatabaseReader, read_database
 from backfill.sources.jsonl import loads
 from backfill.sources.mini_swe_agent import MiniSweAgentReader
 from backfill.sources.openai_messages import OpenAIMessagesReader
+from backfill.sources.opencode import OpenCodeDatabaseReader, OpenCodeReader
+from backfill.sources.opencode_transcripts import OpenCodeTranscriptsReader
 from backfill.sources.openhands import OpenHandsReader
 from backfill.sources.result import UnitResult as UnitResult
 from backfill.sources.specstory import SpecStoryReader
@@ -50,10 +52,12 @@ READERS: tuple[Reader, ...] = (
     OpenHandsReader(),
     SweAgentReader(),
     CodexReader(),
+    OpenCodeReader(),
+    OpenCodeTranscriptsReader(),
     OpenAIMessagesReader(),
 )
 
-DATABASE_READERS: tuple[DatabaseReader, ...] = ()
+DATABASE_READERS: tuple[DatabaseReader, ...] = (OpenCodeDatabaseReader(),)
 
 
 def reader_named(name: str) -> Reader | DatabaseReader:

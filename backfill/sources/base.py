@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from backfill.ids import canonical_json
 from backfill.records import Record
 
 _NUMERIC_MIN_S, _NUMERIC_MAX_S = 946_684_800, 4_102_444_800  # 2000 to 2100
@@ -145,6 +146,19 @@ def parse_arguments(value: Any) -> Any:
             return value
         return parsed if isinstance(parsed, (dict, list)) else value
     return {} if value is None else value
+
+
+def as_text(value: Any) -> str:
+    """A value as text: text stays, nothing is empty, content gives its text, anything else its JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    text = text_of(value)
+    if text:
+        return text
+    try:
+        return canonical_json(value).decode()
+    except RecursionError:
+        return ""
 
 
 def text_of(content: Any) -> str:
