@@ -18,6 +18,8 @@ import msgspec
 from backfill.ids import canonical_json
 from backfill.records import Record
 
+_TWO_DIGITS = {f"{n:02d}": n for n in range(100)}
+_THREE_DIGITS = {f"{n:03d}": n for n in range(1000)}
 _NUMERIC_MIN_S, _NUMERIC_MAX_S = 946_684_800, 4_102_444_800  # 2000 to 2100
 
 
@@ -114,6 +116,12 @@ def parse_time(value: Any, assume_tz: str) -> tuple[int | None, bool]:
     Numbers are taken as seconds, milliseconds, microseconds or nanoseconds by their size (years 2000 to 2100).
     """
     if isinstance(value, str):
+        if len(value) == 24 and value[23] == "Z":
+            # "2026-03-01T10:00:00.000Z", the commonest form: the calendar is asked once a minute
+            seconds, millis = _TWO_DIGITS.get(value[17:19], 60), _THREE_DIGITS.get(value[20:23])
+            minute = _minute(value[:17]) if seconds < 60 and millis is not None and value[19] in ".," else None
+            if minute is not None and millis is not None:
+                return minute + seconds * 1_000_000 + millis * 1000, False
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
@@ -130,6 +138,16 @@ def parse_time(value: Any, assume_tz: str) -> tuple[int | None, bool]:
         if _NUMERIC_MIN_S <= value / 1e9 <= _NUMERIC_MAX_S:
             return round(value / 1000), False
     return None, False
+
+
+@lru_cache(maxsize=256)
+def _minute(text: str) -> int | None:
+    """Microseconds since 1970 UTC of "2026-03-01T10:00:"; None for any other text."""
+    try:
+        moment = datetime.fromisoformat(f"{text}00.000Z")
+    except ValueError:
+        return None
+    return round(moment.timestamp()) * 1_000_000
 
 
 @lru_cache(maxsize=8)
