@@ -218,6 +218,8 @@ def _look(head: bytes, source: str) -> Head:
 def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         body = line.strip(b" \t\r\n\0")
+        if not body.startswith((b"{", b"[")):
+            continue  # prose, or a value that carries nothing
         try:
             value = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
