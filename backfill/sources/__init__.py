@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
 from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
 from backfill.sources.aider import AiderReader
+from backfill.sources.archives import folder_of, is_archive, read_archive
 from backfill.sources.base import FolderReader, Head, Reader, Unit
 from backfill.sources.claude_code import ClaudeCodeReader
 from backfill.sources.codex import CodexReader
@@ -101,6 +102,14 @@ def read_unit(
             return read_database([first, *members], DATABASE_READERS, config, split_tokens)
         if members:
             return _read_folder([first, *members], config, split_tokens)
+        if is_archive(head):
+
+            def read_member(file: UnitFile, others: Sequence[UnitFile]) -> UnitResult:
+                return read_unit(
+                    file.path, file.source, file.size_bytes, config, split_tokens=split_tokens, members=others
+                )
+
+            return read_archive(path, source, size_bytes, read_member)
         reader = detect(head, source) if forced is None else forced
         if not isinstance(reader, Reader):
             reader = None
@@ -110,7 +119,7 @@ def read_unit(
             return UnitResult("", [], [], _unread(unit, head))
         settings = SegmentSettings(split_tokens, config.max_tool_bytes)
         version = reader.version * 1000 + SEGMENT_VERSION
-        folder = PurePosixPath(source).parent.name
+        folder = folder_of(source)
         segmenter = Segmenter(reader.name, source, version, settings, redactor, folder)
         for record in reader.records(unit):
             segmenter.feed(record)
@@ -138,7 +147,7 @@ def _read_folder(files: Sequence[UnitFile], config: ScanConfig, split_tokens: in
     unit = Unit(stream, files[0].source, end, config.assume_tz, hashed, members=stream.members)
     settings = SegmentSettings(split_tokens, config.max_tool_bytes)
     version = reader.version * 1000 + SEGMENT_VERSION
-    folder = PurePosixPath(files[0].source).parent.name
+    folder = folder_of(files[0].source)
     segmenter = Segmenter(reader.name, files[0].source, version, settings, redactor, folder)
     ledger = segmenter.ledger = FolderLedger(stream.members)
     for record in reader.records(unit):
