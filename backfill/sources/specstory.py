@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from backfill.records import Act, AgentText, Pending, Record, Skip, Thinking, Titled, ToolResult, ToolUse
 from backfill.sources.base import Head, Unit, parse_time
 from backfill.sources.textlines import TextLine, joined, text_lines
-from backfill.sources.typed import user_acts
+from backfill.sources.typed import may_be_injected, user_acts
 
 _TIME = r"\d{4}-\d\d-\d\d[ T_]\d\d[:-]\d\d(?:[:-]\d\d)?(?:\.\d+)?Z?"
 _ROLE = re.compile(rf"_\*\*(User|Agent|Assistant)( - sidechain)?(?: \((.*?) ?({_TIME})?\))?\*\*_\s*")
@@ -27,8 +27,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _TOOL = re.compile(r'<tool-use [^>]*data-tool-type="(\w*)"[^>]*data-tool-name="([^"]*)"')
 _TOOL_END, _THINK, _THINK_END = "</details></tool-use>", "<think><details>", "</details></think>"
 _SUMMARY = re.compile(r"<summary>(?:Tool use: )?(?:\*\*[^*]*\*\*)?(.*?)</summary>")
-_CODE = re.compile(r"`([^`\n]+)`|^```\w*\n(.*?)\n```", re.DOTALL | re.MULTILINE)
-_OUTPUT = re.compile(r"^```(?:text|txt|output|diff)?\n(.*?)\n?(?:^```\s*\Z|\Z)", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`([^`\n]+)`")
 _RULE = re.compile(r"(?:\n|\A)\s*---\s*\Z")
 _SYNTHETIC = "<synthetic>"
 # Sub-agents that work side by side are rendered one after the other.
@@ -56,15 +55,18 @@ class SpecStoryReader:
 
 @dataclass(slots=True)
 class _Fences:
-    """Code fences as they open and close. A tool block that ends inside one leaves a doubt: its output may have held
-    a fence of its own, or the whole block may be a sample."""
+    """Code fences as they open and close. Headers are doubtful in a tool block, and after one that ended inside a
+    fence: its output may have held a fence of its own, or the whole block may be a sample."""
 
     open: str = ""
     doubtful: bool = False
 
     def take(self, text: str) -> None:
-        if self.open and text.startswith(_TOOL_END):
-            self.open, self.doubtful = "", True
+        if text.startswith(_TOOL_END):
+            self.open, self.doubtful = "", bool(self.open)
+            return
+        if not self.open and _TOOL.match(text):
+            self.doubtful = True
             return
         fence = _FENCE.match(text)
         if fence is None:
@@ -106,6 +108,7 @@ class _Pass:
     def records(self) -> Iterator[Record]:
         turn = _Turn()
         pending: Record | None = None
+        closed = True
         for line in text_lines(self._unit):
             if not line.closed and line.text.startswith("_**"):
                 pending = Record(line.start, line.end, [Pending()])  # may turn out as a header
@@ -116,13 +119,17 @@ class _Pass:
                 if not turn.role:
                     self._prelude(line.text)
                 turn.lines.append(line.text)
-                turn.end = line.end
+                turn.end, closed = line.end, line.closed
                 continue
             if turn.end:
                 yield self._record(turn)
             turn = header
         if turn.end:
-            yield self._record(turn)
+            last = self._record(turn)
+            if not closed and turn.role == "User" and may_be_injected(_body(turn)):
+                last.acts = [Pending()]
+                last.session = ""
+            yield last
         if pending is not None:
             yield pending
 
@@ -165,12 +172,16 @@ class _Pass:
             if record.at is None:
                 record.at, record.tz_assumed = self._began
                 self._began = (None, False)
-            record.acts = user_acts(_RULE.sub("", joined(turn.lines)).strip())
+            record.acts = user_acts(_body(turn))
         elif turn.model == _SYNTHETIC:
             record.acts = [Skip("api_error")]
         else:
             record.acts = _agent_acts(turn)
         return record
+
+
+def _body(turn: _Turn) -> str:
+    return _RULE.sub("", joined(turn.lines)).strip()
 
 
 def _agent_acts(turn: _Turn) -> list[Act]:
@@ -217,17 +228,38 @@ def _thought(body: list[str]) -> Thinking:
 
 
 def _tool_acts(tool: re.Match[str], body: list[str], call_id: str) -> list[Act]:
-    """The call that a tool block shows, and its output: the last fence, or all that follows the call."""
+    """The call that a tool block shows, and its output: the fence after it with all that follows."""
     text = "\n".join(body[1:]).rstrip().removesuffix(_TOOL_END)
     summary = _SUMMARY.search(text)
-    shown = (summary[1] + text[summary.end() :] if summary else text).strip("\n")
-    output = _OUTPUT.search(shown)
-    called = shown[: output.start()] if output else shown
+    shown = (summary[1] + text[summary.end() :] if summary else text).strip().split("\n")
+    fence = _next_fence(shown, 0)
+    called, rest = "\n".join(shown[:fence]).strip(), shown[fence:]
     code = _CODE.search(called)
-    named = (code[1] or code[2]) if code else called.strip()
-    key = {"shell": "command", "read": "file_path", "write": "file_path"}.get(tool[1], "description")
-    acts: list[Act] = [ToolUse(call_id, tool[2], {key: named if key != "description" else called.strip()})]
-    result = output[1] if output else shown[code.end() :] if code else ""
+    named = code[1] if code else ""
+    if tool[1] == "shell" and not named:
+        end = _next_fence(shown, fence + 1)
+        named, rest = "\n".join(shown[fence + 1 : end]), shown[end + 1 :]
+    key = {"shell": "command", "read": "file_path", "write": "file_path"}.get(tool[1], "")
+    arguments = {key: named} if key and named else {}
+    told = called.replace(f"`{named}`", "").strip() if arguments else called
+    if told and not told.endswith("file:"):
+        arguments["description"] = told
+    acts: list[Act] = [ToolUse(call_id, tool[2], arguments)]
+    result = _unfenced("\n".join(rest).strip("\n").split("\n"))
     if result.strip():
-        acts.append(ToolResult(call_id, result.strip("\n")))
+        acts.append(ToolResult(call_id, result))
     return acts
+
+
+def _next_fence(lines: list[str], start: int) -> int:
+    """The index of the next fence line, or of the end."""
+    return next((i for i in range(start, len(lines)) if lines[i].startswith("```")), len(lines))
+
+
+def _unfenced(lines: list[str]) -> str:
+    """The lines without the fence around them; what stands after the fence stays."""
+    if lines[0].startswith("```"):
+        lines = lines[1:]
+        if lines and lines[-1].rstrip() == "```":
+            lines = lines[:-1]
+    return "\n".join(lines)

@@ -64,6 +64,11 @@ def user_acts(text: str) -> list[Act]:
     return [Skip("injected" if text.strip() else "empty")]
 
 
+def may_be_injected(text: str) -> bool:
+    """Whether a text that is still being written may turn out as none that a person typed."""
+    return text.startswith("<") or any(beginning.startswith(text) for beginning, _ in _NOT_TYPED)
+
+
 def merge_prompts(acts: list[Act]) -> list[Act]:
     """Prompts of the blocks of one message as one prompt, joined by a blank line; the other acts as they are."""
     prompts = [act for act in acts if isinstance(act, Prompt)]
