@@ -69,4 +69,207 @@ CODEX_CASE = Case(
     ("thought aloud on screen", "environment_context"),
 )  # fmt: skip
 
-CASES: tuple[Case, ...] = (CODEX_CASE,)
+# Gemini CLI
+
+
+def gemini(ident: str, kind: str, second: int, content: Any, **fields: Any) -> dict[str, Any]:
+    """A message of a chat."""
+    return {"id": ident, "timestamp": f"2026-02-03T04:05:{second:02d}.000Z", "type": kind, "content": content} | fields
+
+
+GEMINI_HEADER = {"sessionId": "gem-1", "projectHash": "ab" * 32, "startTime": "2026-02-03T04:05:00.000Z"}
+GEMINI_CALL = {
+    "id": "t1", "name": "read_file", "args": {"file_path": "rates.csv"},
+    "result": [{"functionResponse": {"id": "t1", "name": "read_file", "response": {"output": "eur;1.08"}}}],
+}  # fmt: skip
+GEMINI_THOUGHT = {"subject": "Rates", "description": "The header is missing.", "timestamp": "2026-02-03T04:05:02.000Z"}
+GEMINI_MESSAGES = [
+    gemini("m1", "user", 1, [{"text": "Which rate is wrong?"}]),
+    gemini("m2", "gemini", 2, "The euro.", thoughts=[GEMINI_THOUGHT], toolCalls=[GEMINI_CALL], model="gemini-3-pro"),
+    gemini("m3", "warning", 3, "Hook failed, says the tool."),
+    gemini("m4", "user", 4, "Fix it"),
+    gemini("m5", "gemini", 5, [{"text": "Fixed in rates.csv."}]),
+]
+_GEMINI_SAID = ("Which rate is wrong?", "The header is missing.", "eur;1.08", "Fix it", "Fixed in rates.csv.")
+_GEMINI_EXCHANGES = (("Which rate is wrong?", "The euro."), ("Fix it", "Fixed in rates.csv."))
+GEMINI_CASES = (
+    Case(
+        "gemini_cli_document",
+        "gemini_cli",
+        json.dumps({**GEMINI_HEADER, "messages": GEMINI_MESSAGES}, indent=2).encode(),
+        _GEMINI_EXCHANGES,
+        _GEMINI_SAID,
+        ("Hook failed",),
+        appends=False,
+    ),
+    Case(
+        "gemini_cli_patches",
+        "gemini_cli",
+        jsonl(
+            {**GEMINI_HEADER, "kind": "main"},
+            GEMINI_MESSAGES[0],
+            {"$set": {"lastUpdated": "2026-02-03T04:05:01.500Z"}},
+            gemini("m2", "gemini", 2, "", toolCalls=[{"id": "t1", "name": "read_file", "args": {"file_path": "r"}}]),
+            *GEMINI_MESSAGES[1:],
+            gemini("m6", "user", 6, "An idea that was taken back"),
+            {"$set": {"messages": [*GEMINI_MESSAGES, gemini("m7", "user", 8, "Ship it")], "summary": "Rates"}},
+            gemini("m8", "gemini", 9, "Shipped."),
+        ),
+        (
+            ("An idea that was taken back", ""),
+            *_GEMINI_EXCHANGES,
+            ("Ship it", "Shipped."),
+        ),
+        ("An idea that was taken back", "Ship it", "Shipped."),
+    ),
+    Case(
+        "gemini_cli_stream",
+        "gemini_cli",
+        jsonl(
+            {"type": "init", "timestamp": "2026-02-03T04:05:00.000Z", "session_id": "gem-2", "model": "gemini-3-pro"},
+            {"type": "message", "timestamp": "2026-02-03T04:05:01.000Z", "role": "user", "content": "Count the rates"},
+            {"type": "tool_use", "timestamp": "2026-02-03T04:05:02.000Z", "tool_name": "shell", "tool_id": "s1",
+             "parameters": {"command": "wc -l rates.csv"}},
+            {"type": "tool_result", "timestamp": "2026-02-03T04:05:03.000Z", "tool_id": "s1", "status": "success",
+             "output": "41 rates.csv"},
+            {"type": "message", "timestamp": "2026-02-03T04:05:04.000Z", "role": "assistant", "content": "There are ",
+             "delta": True},
+            {"type": "message", "timestamp": "2026-02-03T04:05:05.000Z", "role": "assistant", "content": "41 of them.",
+             "delta": True},
+            {"type": "result", "timestamp": "2026-02-03T04:05:06.000Z", "status": "success", "stats": {}},
+        ),
+        (("Count the rates", "There are 41 of them."),),
+        ("Count the rates", "wc -l rates.csv", "41 rates.csv", "There are ", "41 of them."),
+    ),
+)  # fmt: skip
+
+# Qwen Code
+
+
+def qwen(n: int, kind: str, *parts: Any, **fields: Any) -> dict[str, Any]:
+    """A record in the envelope, child of the record before it."""
+    line: dict[str, Any] = {
+        "uuid": f"q{n}", "parentUuid": f"q{n - 1}" if n > 1 else None, "sessionId": "qwen-1", "type": kind,
+        "timestamp": f"2026-02-03T04:05:{n:02d}.000Z", "cwd": "/home/ana/shop", "gitBranch": "main",
+    }  # fmt: skip
+    if parts:
+        line["message"] = {"role": "model" if kind == "assistant" else "user", "parts": list(parts)}
+    return line | fields
+
+
+QWEN_CASE = Case(
+    "qwen_code",
+    "qwen_code",
+    jsonl(
+        qwen(1, "user", {"text": "Sort the imports"}, {"text": "<hook>added by a hook</hook>"},
+             systemPayload={"displayText": "Sort the imports"}),
+        qwen(2, "assistant", {"text": "isort would do.", "thought": True},
+             {"functionCall": {"id": "f1", "name": "run_shell_command", "args": {"command": "isort shop"}}},
+             model="qwen3-coder"),
+        qwen(3, "tool_result", {"functionResponse": {"id": "f1", "response": {"output": "Fixing cart.py"}}}),
+        qwen(4, "assistant", {"text": "Sorted."}),
+        qwen(5, "system", subtype="ui_telemetry", systemPayload={"uiEvent": {"event.name": "api_response"}}),
+        qwen(6, "user", {"text": "a job ended in the background"}, subtype="notification"),
+        qwen(7, "system", subtype="chat_compression",
+             systemPayload={"compressedHistory": [{"role": "user", "parts": [{"text": "summary of all"}]}]}),
+        qwen(8, "system", subtype="slash_command", systemPayload={"phase": "invocation", "rawCommand": "/compress",
+                                                                  "sentToModel": False}),
+        qwen(9, "user", {"text": "Now the tests"}, provenance="real_user"),
+        qwen(10, "assistant", {"text": "Thinking first.", "thought": True}),
+        qwen(10, "assistant", {"text": "Tests sorted too."}, parentUuid="q9"),
+    ),
+    (("Sort the imports", "Sorted."), ("Now the tests", "Tests sorted too.")),
+    ("isort would do.", "isort shop", "Fixing cart.py", "Sorted.", "Now the tests", "Thinking first.", "Tests sorted"),
+    ("added by a hook", "in the background", "summary of all"),
+)  # fmt: skip
+
+# Copilot CLI
+
+
+def copilot(n: int, kind: str, **data: Any) -> dict[str, Any]:
+    """An event."""
+    return {"type": kind, "data": data, "id": f"e{n}", "timestamp": f"2026-02-03T04:05:{n:02d}.000Z", "parentId": None}
+
+
+COPILOT_CASE = Case(
+    "copilot_cli",
+    "copilot_cli",
+    jsonl(
+        copilot(1, "session.start", sessionId="cop-1", version=1, context={"cwd": "/home/ana/shop", "branch": "main"}),
+        copilot(2, "session.model_change", newModel="gpt-5-mini"),
+        copilot(3, "system.message", content="You are the CLI.", role="system"),
+        copilot(4, "user.message", content="Why is the pool empty?", transformedContent="<context/>sent, not typed"),
+        copilot(5, "assistant.message", content="Looking.", reasoningText="Rows may leak.",
+                toolRequests=[{"toolCallId": "c1", "name": "bash", "arguments": '{"command":"grep rows db.go"}'},
+                              {"toolCallId": "c2", "name": "task", "arguments": {"prompt": "Read the poller"}}]),
+        copilot(6, "tool.execution_start", toolCallId="c1", toolName="bash", arguments={"command": "copy of it"}),
+        copilot(7, "tool.execution_complete", toolCallId="c1", success=True, result={"content": "rows, err := q()"}),
+        copilot(8, "subagent.started", toolCallId="c2", agentName="explore"),
+        copilot(9, "assistant.message", parentToolCallId="c2", content="The poller never closes.", toolRequests=[]),
+        copilot(10, "assistant.message", content="Rows leak; close them.", toolRequests=[]),
+        copilot(11, "abort", reason="user"),
+        copilot(12, "user.message", content="skill body, injected", source="skill-review"),
+        copilot(13, "user.message", content="Thanks, commit it"),
+    ),
+    (
+        ("Why is the pool empty?", "Looking.\n\nRows leak; close them."),
+        ("Read the poller", "The poller never closes."),
+        ("Thanks, commit it", ""),
+    ),
+    ("Why is the pool empty?", "Rows may leak.", "grep rows db.go", "rows, err := q()", "never closes", "commit it"),
+    ("sent, not typed", "copy of it", "injected"),
+)  # fmt: skip
+
+# Kimi
+
+
+def kimi(n: int, kind: str, **fields: Any) -> dict[str, Any]:
+    """A line of the wire."""
+    return {"type": kind, **fields, "time": 1_770_091_500_000 + 1000 * n}
+
+
+def kimi_event(n: int, kind: str, step: str, **fields: Any) -> dict[str, Any]:
+    """A loop event."""
+    return kimi(n, "context.append_loop_event", event={"type": kind, "stepUuid": step, "turnId": "0", **fields})
+
+
+def kimi_message(n: int, text: str, kind: str = "user") -> dict[str, Any]:
+    """A message that the user, or something else, put into the context."""
+    message = {"role": "user", "content": [{"type": "text", "text": text}], "toolCalls": [], "origin": {"kind": kind}}
+    return kimi(n, "context.append_message", message=message)
+
+
+def kimi_prompt(n: int, text: str, kind: str = "turn.prompt") -> dict[str, Any]:
+    """A prompt as it was typed."""
+    return kimi(n, kind, input=[{"type": "text", "text": text}], origin={"kind": "user"})
+
+
+KIMI_CASE = Case(
+    "kimi",
+    "kimi",
+    jsonl(
+        {"type": "metadata", "protocol_version": "1.4", "created_at": 1_770_091_500_000},
+        kimi(1, "config.update", cwd="/home/ana/shop", modelAlias="kimi-k2", systemPrompt="You are Kimi."),
+        kimi_prompt(2, "Is the key cache stale?"),
+        kimi_message(2, "Is the key cache stale?"),
+        kimi_event(3, "content.part", "s1", part={"type": "think", "think": "Rotation matters."}),
+        kimi_event(4, "tool.call", "s1", toolCallId="k1", name="Grep", args={"pattern": "rotate"}),
+        kimi_event(5, "tool.result", "", toolCallId="k1", result={"output": "keys.py:7"}),
+        kimi_prompt(6, "also look at the tests", "turn.steer"),
+        kimi_event(7, "content.part", "s2", part={"type": "text", "text": "Yes: it keeps "}),
+        kimi_event(8, "content.part", "s2", part={"type": "text", "text": "the old key."}),
+        kimi_message(9, "a cron job woke the agent", "system_trigger"),
+        kimi(10, "turn.cancel"),
+        kimi_prompt(11, "Never became a message"),
+        kimi_event(12, "content.part", "s3", part={"type": "text", "text": "Answered all the same."}),
+    ),
+    (
+        ("Is the key cache stale?\n\nalso look at the tests", "Yes: it keeps the old key."),
+        ("Never became a message", "Answered all the same."),
+    ),
+    ("Rotation matters.", "keys.py:7", "also look at the tests", "Yes: it keeps ", "Never became", "all the same."),
+    ("a cron job woke",),
+    source="proj/kimi-1/agents/main/wire.jsonl",
+)
+
+CASES: tuple[Case, ...] = (CODEX_CASE, *GEMINI_CASES, QWEN_CASE, COPILOT_CASE, KIMI_CASE)
