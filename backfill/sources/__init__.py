@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
 from backfill.config import ScanConfig
 from backfill.errors import ConfigError
 from backfill.ids import ID_BYTES
@@ -27,13 +26,17 @@ from backfill.sources.archives import folder_of, is_archive, read_archive
 from backfill.sources.base import FolderReader, Head, Reader, Unit
 from backfill.sources.claude_code import ClaudeCodeReader
 from backfill.sources.codex import CodexReader
+from backfill.sources.copilot_cli import CopilotCliReader
 from backfill.sources.databases import MAGIC, DatabaseReader, read_database
+from backfill.sources.gemini_cli import GeminiCliReader
 from backfill.sources.jsonl import loads
+from backfill.sources.kimi import KimiReader
 from backfill.sources.mini_swe_agent import MiniSweAgentReader
 from backfill.sources.openai_messages import OpenAIMessagesReader
 from backfill.sources.opencode import OpenCodeDatabaseReader, OpenCodeReader
 from backfill.sources.opencode_transcripts import OpenCodeTranscriptsReader
 from backfill.sources.openhands import OpenHandsReader
+from backfill.sources.qwen_code import QwenCodeReader
 from backfill.sources.result import UnitResult as UnitResult
 from backfill.sources.specstory import SpecStoryReader
 from backfill.sources.swe_agent import SweAgentReader
@@ -55,6 +58,10 @@ READERS: tuple[Reader, ...] = (
     CodexReader(),
     OpenCodeReader(),
     OpenCodeTranscriptsReader(),
+    GeminiCliReader(),
+    QwenCodeReader(),
+    CopilotCliReader(),
+    KimiReader(),
     OpenAIMessagesReader(),
 )
 
