@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from backfill.records import Act, Pending, Quarantine, Skip
 from backfill.sources.base import Unit
+from backfill.sources.nesting import WALKED_DEPTH, too_deep
 from backfill.text import clean_unicode
 
 T = TypeVar("T")
@@ -31,8 +31,7 @@ _QUOTE, _BRACKET = ord('"'), ord("[")
 _OBJECT_START = re.compile(rb'\{\s*"')
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, gc=False):
     """One line without its line end. `start` and `end` are byte offsets of `data`; `closed` says that the line ended.
 
     `too_long` lines have no data.
@@ -165,13 +164,18 @@ class Decoder(Generic[T]):
 
     def read(self, pieces: Iterable[Line]) -> Iterator[tuple[Line, T | None, list[Act]]]:
         """(bytes, value, acts) of lines or elements: a value, or the acts of a record that has none."""
+        decode = self._fast.decode
         for line in pieces:
+            data = line.data
+            if too_deep(data):
+                yield line, None, [Quarantine("too_deep")]
+                continue
             try:
-                value = self._fast.decode(line.data)
+                value = decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 yield from self._slow(line)
                 continue
-            if not line.data.isascii() and not _is_utf8(line.data):
+            if not data.isascii() and not _is_utf8(data):
                 self._unit.decode_errors += 1
             yield line, value, []
 
@@ -179,12 +183,12 @@ class Decoder(Generic[T]):
         if line.too_long:
             yield line, None, [Quarantine("line_too_long")]
             return
-        try:
-            value, broken = loads(line.data)
-        except RecursionError:
+        if too_deep(line.data, WALKED_DEPTH):
             yield line, None, [Quarantine("too_deep")]
             return
-        except ValueError:
+        try:
+            value, broken = loads(line.data)
+        except (ValueError, RecursionError):
             if line.closed:
                 yield from self._salvage(line)
             else:
