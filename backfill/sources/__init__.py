@@ -11,10 +11,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
+
 from backfill.config import ScanConfig
 from backfill.errors import ConfigError
 from backfill.ids import ID_BYTES
@@ -24,7 +25,10 @@ from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
 from backfill.sources.aider import AiderReader
 from backfill.sources.archives import folder_of, is_archive, read_archive
 from backfill.sources.base import FolderReader, Head, Reader, Unit
+from backfill.sources.chatgpt import ChatGPTReader
+from backfill.sources.claude_ai import ClaudeAIReader
 from backfill.sources.claude_code import ClaudeCodeReader
+from backfill.sources.cline import ClineReader
 from backfill.sources.codex import CodexReader
 from backfill.sources.copilot_cli import CopilotCliReader
 from backfill.sources.databases import MAGIC, DatabaseReader, read_database
@@ -56,12 +60,15 @@ READERS: tuple[Reader, ...] = (
     OpenHandsReader(),
     SweAgentReader(),
     CodexReader(),
+    ClineReader(),
     OpenCodeReader(),
     OpenCodeTranscriptsReader(),
     GeminiCliReader(),
     QwenCodeReader(),
     CopilotCliReader(),
     KimiReader(),
+    ChatGPTReader(),
+    ClaudeAIReader(),
     OpenAIMessagesReader(),
 )
 
@@ -126,7 +133,7 @@ def read_unit(
             return UnitResult("", [], [], _unread(unit, head))
         settings = SegmentSettings(split_tokens, config.max_tool_bytes)
         version = reader.version * 1000 + SEGMENT_VERSION
-        folder = folder_of(source)
+        folder = _project(source)
         segmenter = Segmenter(reader.name, source, version, settings, redactor, folder)
         for record in reader.records(unit):
             segmenter.feed(record)
@@ -154,7 +161,7 @@ def _read_folder(files: Sequence[UnitFile], config: ScanConfig, split_tokens: in
     unit = Unit(stream, files[0].source, end, config.assume_tz, hashed, members=stream.members)
     settings = SegmentSettings(split_tokens, config.max_tool_bytes)
     version = reader.version * 1000 + SEGMENT_VERSION
-    folder = folder_of(files[0].source)
+    folder = _project(files[0].source)
     segmenter = Segmenter(reader.name, files[0].source, version, settings, redactor, folder)
     ledger = segmenter.ledger = FolderLedger(stream.members)
     for record in reader.records(unit):
@@ -202,6 +209,12 @@ def _read_apart(files: Sequence[UnitFile], config: ScanConfig, split_tokens: int
     return whole
 
 
+def _project(source: str) -> str:
+    """The folder that a unit lies in, or that its agent's own folder lies in."""
+    above, own, _ = source.partition(".specstory/")
+    return PurePosixPath(above).name if own else folder_of(source)
+
+
 def _rows(ledger: LedgerBuilder, unit: Unit) -> list[LedgerRow]:
     """The ledger's rows over all bytes that the unit was said to have."""
     digest = unit.hashed.digest()
@@ -227,7 +240,9 @@ def _look(head: bytes, source: str) -> Head:
     """The first JSON values of a unit: of its lines, or of the document that it is."""
     body = head.removeprefix(b"\xef\xbb\xbf")
     lines = body.split(b"\n")
-    objects = list(islice(_objects(lines[:_MAX_HEAD_LINES]), _MAX_HEAD_VALUES)) or list(_document(body))
+    # An array over several lines begins with its first element, not with the first one that fills a line.
+    objects = list(_document(body)) if body.lstrip()[:1] == b"[" else []
+    objects = objects or list(islice(_objects(lines[:_MAX_HEAD_LINES]), _MAX_HEAD_VALUES)) or list(_document(body))
     return Head(source, head, objects, len(lines) - 1)
 
 
@@ -273,4 +288,6 @@ def _is_index(head: Head) -> bool:
     if not head.objects:
         return False
     keys = head.objects[0].keys()
-    return {"display", "pastedContents"} <= keys or keys in ({"session_id", "ts", "text"}, {"entries", "version"})
+    if {"display", "pastedContents"} <= keys or {"id", "ts", "task", "totalCost"} <= keys:
+        return True
+    return keys in ({"session_id", "ts", "text"}, {"entries", "version"})

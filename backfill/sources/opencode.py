@@ -15,7 +15,6 @@ from backfill.records import (
     Act,
     AgentText,
     Compacted,
-    Pending,
     Prompt,
     Quarantine,
     Record,
@@ -27,9 +26,8 @@ from backfill.records import (
 )
 from backfill.sources.base import Head, Unit, as_text, parse_time
 from backfill.sources.databases import Database, capped, json_of
-from backfill.sources.jsonl import MAX_LINE_BYTES, loads
 from backfill.sources.typed import user_acts
-from backfill.sources.units import files_of
+from backfill.sources.units import document_of, files_of
 
 _PARTS = frozenset((
     "text", "reasoning", "tool", "file", "patch", "snapshot", "step-start", "step-finish", "compaction", "agent",
@@ -78,7 +76,7 @@ class OpenCodeReader:
         messages: dict[str, _Message] = {}
         held: list[tuple[Any, ...]] | None = [] if _has_loose_parts(unit) else None
         for member, inner in files_of(unit):
-            value, acts = _document(inner)
+            value, acts = document_of(inner)
             place = PurePosixPath(member.source)
             kind = _kind(value, place) if isinstance(value, dict) else ""
             if kind == "session":
@@ -186,26 +184,6 @@ def _has_loose_parts(unit: Unit) -> bool:
     places = [PurePosixPath(member.source) for member in unit.members]
     stems = {place.stem for place in places if "message" in place.parts[-3:-2]}
     return any("part" in p.parts[-4:-1] and p.parent.name not in stems for p in places if p.stem not in stems)
-
-
-def _document(unit: Unit) -> tuple[Any, list[Act]]:
-    """The JSON value of a file, or what became of its bytes."""
-    if unit.size_bytes > MAX_LINE_BYTES:
-        return None, [Quarantine("line_too_long")]
-    pieces = []
-    while unit.bytes_read < unit.size_bytes and (piece := unit.read(unit.size_bytes - unit.bytes_read)):
-        pieces.append(piece)
-    body = b"".join(pieces).removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n\0")
-    if not body:
-        return None, [Skip("empty")]
-    try:
-        value, broken = loads(body)
-    except RecursionError:
-        return None, [Quarantine("too_deep")]
-    except ValueError:
-        return None, [Quarantine("not_json") if body.endswith(b"}") else Pending()]
-    unit.decode_errors += broken
-    return value, []
 
 
 def _session(value: Mapping[str, Any], assume_tz: str) -> _Session:

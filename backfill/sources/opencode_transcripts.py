@@ -16,6 +16,7 @@ import msgspec
 from backfill.records import Act, AgentText, Record, Skip, ToolResult, ToolUse
 from backfill.sources.base import Head, Unit, as_text, parse_time, text_of
 from backfill.sources.jsonl import Decoder, lines
+from backfill.sources.loose import loosely
 from backfill.sources.typed import user_acts
 
 _TYPES = frozenset(("user", "assistant", "tool_use", "tool_result"))
@@ -56,7 +57,7 @@ class OpenCodeTranscriptsReader:
         stem = PurePosixPath(unit.source).stem
         session = stem if stem.startswith("ses_") else unit.source
         waiting: dict[str, deque[str]] = defaultdict(deque)
-        decoder = Decoder(_Line, _lenient, lambda line: line.type in _TYPES, unit)
+        decoder = Decoder(_Line, loosely(_Line), lambda line: line.type in _TYPES, unit)
         for n, (piece, line, acts) in enumerate(decoder.read(lines(unit))):
             if line is None:
                 yield Record(piece.start, piece.end, acts)
@@ -87,15 +88,3 @@ def _output(value: Any) -> str:
     if isinstance(value, dict) and isinstance(value.get("output"), str):
         return str(value["output"])
     return as_text(value)
-
-
-def _lenient(value: Any) -> _Line | None:
-    """A line of any JSON object: fields of an unexpected type are left out."""
-    if not isinstance(value, dict):
-        return None
-    line = _Line(content=value.get("content"), timestamp=value.get("timestamp"), tool_input=value.get("tool_input"))
-    line.tool_output = value.get("tool_output")
-    for name in ("type", "tool_name"):
-        if isinstance(value.get(name), str):
-            setattr(line, name, value[name])
-    return line

@@ -18,12 +18,14 @@ from typing import Any, BinaryIO, TypeAlias
 
 from backfill.ids import ID_BYTES
 from backfill.ledger import Fate, LedgerBuilder
+from backfill.records import Act, Pending, Quarantine, Skip
 from backfill.rundir import PlannedFile, PlannedUnit
 from backfill.sources.base import Member, Readable, Unit
+from backfill.sources.jsonl import MAX_LINE_BYTES, loads
 from backfill.types import LedgerRow, Occurrence
 
 SQLITE_COMPANIONS = ("-wal", "-shm")
-_TASK_FILES = ("history_item.json", "task_metadata.json", "api_conversation_history.json", "ui_messages.json")
+_TASK_FILES = ("history_item.json", "task_metadata.json", "ui_messages.json", "api_conversation_history.json")
 _VIBE_FILES = ("meta.json", "messages.jsonl")
 _TREE_KINDS = ("session", "message", "part")
 
@@ -267,3 +269,23 @@ def files_of(unit: Unit) -> Iterator[tuple[Member, Unit]]:
         while inner.bytes_read < inner.size_bytes and inner.read(min(1 << 20, inner.size_bytes - inner.bytes_read)):
             pass
         unit.decode_errors += inner.decode_errors
+
+
+def document_of(unit: Unit) -> tuple[Any, list[Act]]:
+    """The JSON value of a file, or what became of its bytes."""
+    if unit.size_bytes > MAX_LINE_BYTES:
+        return None, [Quarantine("line_too_long")]
+    pieces = []
+    while unit.bytes_read < unit.size_bytes and (piece := unit.read(unit.size_bytes - unit.bytes_read)):
+        pieces.append(piece)
+    body = b"".join(pieces).removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n\0")
+    if not body:
+        return None, [Skip("empty")]
+    try:
+        value, broken = loads(body)
+    except RecursionError:
+        return None, [Quarantine("too_deep")]
+    except ValueError:
+        return None, [Quarantine("not_json") if body.endswith(b"}") else Pending()]
+    unit.decode_errors += broken
+    return value, []

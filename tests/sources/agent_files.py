@@ -64,6 +64,56 @@ def fates(result: UnitResult) -> list[tuple[str, int, str, str]]:
     return [(r.source, r.n_records, r.state, r.reason) for r in result.ledger]
 
 
+def text(body: str) -> dict[str, str]:
+    """A text block."""
+    return {"type": "text", "text": body}
+
+
+DETAILS = (
+    "<environment_details>\n# Current Working Directory (/home/ana/shop) Files\nhidden-mark\n</environment_details>"
+)
+TASK: list[dict[str, Any]] = [
+    {"role": "user", "content": [text("<task>\nFix the cart\n</task>"), text(DETAILS)], "ts": 1_772_000_000_000},
+    {
+        "role": "assistant",
+        "content": [
+            text("<thinking>hm</thinking>I look.\n<read_file>\n<path>cart.py</path>\n</read_file>"),
+        ],
+        "ts": 1_772_000_001_000,
+        "modelInfo": {"modelId": "m-1"},
+    },
+    {
+        "role": "user",
+        "content": [
+            text("[read_file for 'cart.py'] Result:"),
+            text("total = 1  # <task>not typed</task>"),
+            text("# task_progress\nboilerplate-mark"),
+            text(DETAILS),
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": [text("<attempt_completion>\n<result>\nThe total was wrong.\n</result>\n</attempt_completion>")],
+    },
+    {
+        "role": "user",
+        "content": [
+            text("[attempt_completion] Result:"),
+            text("The user has provided feedback:\n<feedback>\nAnd the tax?\n</feedback>"),
+            text(DETAILS),
+        ],
+        "ts": 1_772_000_009_000,
+    },
+    {
+        "role": "assistant",
+        "content": [
+            text("Tax is next."),
+            {"type": "tool_use", "id": "t1", "name": "execute_command", "input": {"command": "ls"}},
+        ],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [text("tax.py")]}]},
+]
+
 CASES: tuple[Case, ...] = (
     Case(
         "opencode_transcripts",
@@ -90,5 +140,15 @@ CASES: tuple[Case, ...] = (
         (("Where is the lock?", ""), ("Remove it", "")),
         ("lock-mark", "db.py:12"),
         ("lock-mark-again",),
+    ),
+    Case(
+        "cline",
+        "cline",
+        json.dumps(TASK).encode(),
+        (("Fix the cart", "I look.\n\nThe total was wrong."), ("And the tax?", "Tax is next.")),
+        ("hm", "cart.py", "not typed", "tax.py"),
+        ("hidden-mark", "boilerplate-mark", "has provided"),
+        appends=False,
+        source="tasks/1772000000000/api_conversation_history.json",
     ),
 )
