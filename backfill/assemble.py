@@ -19,7 +19,7 @@ from backfill.types import Exchange, FileAction, ToolCall
 JOIN = "\n\n"
 LATER_PART_PROMPT_CHARS = 400
 _RESULT_BEGINNING_CHARS = 4096
-_RESULT_SLACK_CHARS = 2048  # a key block that is cut off is found by the half that is left, a token is shorter
+_SEARCHED_WHOLE = 3  # a result of so many budgets is searched whole: two ends with their slack would cost as much
 _TOO_DEEP = "[arguments nested too deep]"
 _READABLE_KEYS = ("command", "cmd", "query", "pattern", "url", "prompt", "description", "script", "code", "input")
 
@@ -57,7 +57,7 @@ class OpenTool:
     def call(self, name: str, arguments: Any, cwd: str, caps: Caps, redactor: Redactor) -> None:
         """Takes the call. Secrets are replaced before the arguments are digested."""
         self.called = True
-        self.name = name
+        self.name = redactor.short(name)
         self.cwd = cwd
         self.arguments, canonical = _clean_arguments(arguments, redactor)
         self.digest = args_digest(canonical)
@@ -197,26 +197,28 @@ def cut_text(text: str, budget_bytes: int) -> tuple[str, int]:
 def ends_of(text: str, budget_bytes: int, redactor: Redactor) -> tuple[str, str, int]:
     """Head (two thirds of the budget), tail (one third) and the UTF-8 bytes left out, secrets replaced.
 
-    Of a long text only the ends and some slack around the cuts are searched for secrets: what reaches into what is
-    stored begins or ends within the slack.
+    Of a long text only the ends are searched for secrets, as far as one may reach into what is stored.
     """
-    window = budget_bytes + _RESULT_SLACK_CHARS
+    n_head, n_tail = budget_bytes * 2 // 3, budget_bytes // 3
     middle_bytes = 0
-    if len(text) > 2 * window:
-        middle_bytes = len(text[window:-window].encode())
-        first, last = redactor.text(text[:window]).encode(), redactor.text(text[-window:]).encode()
+    if len(text) > _SEARCHED_WHOLE * budget_bytes:
+        beginning, end = redactor.beginning(text, n_head + 1)  # one more, so that the cut finds its line end
+        ending, start = redactor.ending(text, n_tail + 1)
+        middle_bytes = len(text[end:start].encode())
+        first, last = beginning.encode(), ending.encode()
     else:
         first = last = redactor.text(text).encode()
         if len(first) <= budget_bytes:
             return first.decode(), "", 0
-    head = _head(first, budget_bytes * 2 // 3)
-    tail = _tail(last, budget_bytes // 3)
+    head, tail = _head(first, n_head), _tail(last, n_tail)
     total = len(first) + middle_bytes + (len(last) if middle_bytes else 0)
     return head.decode(), tail.decode(), total - len(head) - len(tail)
 
 
 def _head(raw: bytes, budget: int) -> bytes:
     """The first bytes, never ending inside a code point, ending at a line end where one lies in the last quarter."""
+    if len(raw) <= budget:
+        return raw
     end = budget
     while end > 0 and raw[end] & 0xC0 == 0x80:
         end -= 1
@@ -228,7 +230,9 @@ def _tail(raw: bytes, budget: int) -> bytes:
     """The last bytes, beginning at a line where one begins in their first quarter."""
     if not budget:
         return b""
-    start = len(raw) - budget
+    start = max(0, len(raw) - budget)
+    if start == 0:
+        return raw
     while start < len(raw) and raw[start] & 0xC0 == 0x80:
         start += 1
     line_end = raw.find(b"\n", start, start + budget // 4)

@@ -47,7 +47,7 @@ from backfill.sources.swe_agent import SweAgentReader
 from backfill.sources.units import Concatenation, FolderLedger, UnitFile, located
 from backfill.types import LedgerRow
 
-SOURCES_VERSION = 1
+SOURCES_VERSION = 2
 HEAD_BYTES = 256 << 10
 _MAX_HEAD_LINES, _MAX_HEAD_VALUES = 200, 20
 
