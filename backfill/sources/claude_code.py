@@ -7,7 +7,7 @@ absent: `progress` records, which embed whole messages of sub-agents that have f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -98,29 +98,27 @@ class _Pass:
         session, parent_session = self._session_of(start, line)
         if not session:
             return Record(start, end, [Skip("meta")])
-        message = line.message
+        uuid = line.uuid or ""
         acts = self._acts(kind, line)
-        if self._titles and line.uuid in self._titles:
-            acts.insert(0, Titled(self._titles.pop(line.uuid)))
+        if self._titles and uuid in self._titles:
+            acts.insert(0, Titled(self._titles.pop(uuid)))
         at, assumed = (None, False) if line.timestamp is None else parse_time(line.timestamp, self._unit.assume_tz)
-        record = Record(start, end, acts, session, parent_session)
-        record.uuid = line.uuid or ""
-        if line.parentUuid is not msgspec.UNSET:
-            record.linked = True
-            record.parent = line.parentUuid
-        record.at = at
-        record.tz_assumed = assumed
-        record.cwd = line.cwd or ""
-        record.branch = line.gitBranch or ""
+        turn = model = ""
+        block = 0
+        message = line.message
         if kind == "assistant" and message is not None:
-            record.turn = message.id or ""
-            if message.model and message.model != _SYNTHETIC:
-                record.model = message.model
-            if message.id and isinstance(message.content, list):
-                record.block = _block_key(message.id, message.content)
-        if line.uuid:
-            self._leaves[line.uuid] = session
-        return record
+            turn = message.id or ""
+            model = message.model if message.model and message.model != _SYNTHETIC else ""
+            if turn and isinstance(message.content, list):
+                block = _block_key(turn, message.content)
+        parent = line.parentUuid
+        linked = parent is not msgspec.UNSET
+        if uuid:
+            self._leaves[uuid] = session
+        return Record(
+            start, end, acts, session, parent_session, uuid, linked, parent if isinstance(parent, str) else None, turn,
+            block, at, assumed, line.cwd or "", line.gitBranch or "", model,
+        )  # fmt: skip
 
     def _session_of(self, start: int, line: Line) -> tuple[str, str]:
         """(session, parent session) of a line; inline sidechains are told apart by their first record."""
@@ -210,14 +208,17 @@ def _agent_acts(line: Line) -> list[Act]:
 
 def _user_acts(line: Line) -> list[Act]:
     content = line.message.content if line.message is not None else None
+    blocks: Sequence[Block] = ()
     if isinstance(content, str):
-        texts, results, images = [content], [], False
+        texts = [content]
     else:
         blocks = content or ()
-        texts = [block.text for block in blocks if block.type == "text" and block.text]
-        results = [block for block in blocks if block.type == "tool_result"]
-        images = any(block.type in ("image", "document") for block in blocks)
-    acts: list[Act] = [ToolResult(block.tool_use_id or "", _result_text(block.content)) for block in results]
+        texts = [block.text for block in blocks if block.text and block.type == "text"]
+    acts: list[Act] = [
+        ToolResult(block.tool_use_id or "", _result_text(block.content))
+        for block in blocks
+        if block.type == "tool_result"
+    ]
     if line.isCompactSummary:
         return [*acts, Compacted(), Skip("compact_summary")]
     if line.isMeta or line.isVisibleInTranscriptOnly:
@@ -226,11 +227,12 @@ def _user_acts(line: Line) -> list[Act]:
         return acts or [Skip("injected")]
     if line.isSidechain and texts == [_WARMUP]:
         return [*acts, Skip("warmup")]
-    typed = merge_prompts([act for text in texts for act in user_acts(text)])
-    if any(isinstance(act, Skip) and act.reason == "compact_summary" for act in typed):
-        typed.insert(0, Compacted())
-    acts += typed
-    if images and not texts and not results:
+    if texts:
+        typed = merge_prompts([act for text in texts for act in user_acts(text)])
+        if any(isinstance(act, Skip) and act.reason == "compact_summary" for act in typed):
+            typed.insert(0, Compacted())
+        acts += typed
+    elif not acts and any(block.type in ("image", "document") for block in blocks):
         acts.append(Prompt("", unanswered="empty"))
     return acts or [Skip("empty")]
 
