@@ -52,13 +52,13 @@ class Stream:
         """Takes what a record says of its surroundings."""
         if record.cwd and record.cwd != self._written_cwd:
             self._written_cwd = record.cwd
-            self.cwd = redactor.masked(record.cwd)
+            self.cwd = redactor.short(record.cwd)
             if not self.project:
                 self.project = self.cwd.replace("\\", "/").rstrip("/").rpartition("/")[2]
         if record.branch:
-            self.branch = record.branch
+            self.branch = redactor.short(record.branch)
         if record.model:
-            self.model = record.model
+            self.model = redactor.short(record.model)
 
     def join(self, part: OpenPart, record: Record) -> None:
         """A record becomes part of an exchange, which takes the surroundings as they are now."""

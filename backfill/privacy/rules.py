@@ -223,7 +223,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "netrc_password",
         ("login",),
-        re.compile(rf"login{_WS}{{1,20}}\S{{1,200}}?{_WS}{{1,20}}password{_WS}{{1,20}}(?P<value>[^\s\"'\\]{{3,400}})"),
+        re.compile(
+            rf"login{_WS}{{1,20}}(?!with|and|via)\S{{1,200}}?{_WS}{{1,20}}password{_WS}{{1,20}}(?P<value>[^\s\"'\\]{{3,400}})"
+        ),
         is_command_password,
     ),
     Rule(
@@ -236,7 +238,7 @@ RULES: tuple[Rule, ...] = (
         "command_password",
         (" -u", "--user"),
         re.compile(
-            r"""(?: -u|--user)(?:\s{1,4}|=)?["'\\]{0,4}(?P<user>[^\s:"'\\]{1,100}):(?P<value>[^\s"'\\]{3,400})"""
+            r"""(?: -u\s{0,4}|--user(?:\s{1,4}|=))["'\\]{0,4}(?P<user>[^\s:"'\\]{1,100}):(?P<value>[^\s"'\\]{3,400})"""
         ),
         is_command_password,
     ),
