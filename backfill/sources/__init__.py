@@ -23,6 +23,7 @@ from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
 from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
 from backfill.sources.aider import AiderReader
+from backfill.sources.antigravity import AntigravityReader
 from backfill.sources.archives import folder_of, is_archive, read_archive
 from backfill.sources.base import FolderReader, Head, Reader, Unit
 from backfill.sources.chatgpt import ChatGPTReader
@@ -31,15 +32,21 @@ from backfill.sources.claude_code import ClaudeCodeReader
 from backfill.sources.cline import ClineReader
 from backfill.sources.codex import CodexReader
 from backfill.sources.copilot_cli import CopilotCliReader
+from backfill.sources.cursor import CursorDatabaseReader, CursorReader, CursorStoreReader
 from backfill.sources.databases import MAGIC, DatabaseReader, read_database
+from backfill.sources.deepseek import DeepSeekReader
+from backfill.sources.droid import DroidReader
 from backfill.sources.gemini_cli import GeminiCliReader
+from backfill.sources.grok import GrokReader
 from backfill.sources.jsonl import loads
 from backfill.sources.kimi import KimiReader
 from backfill.sources.mini_swe_agent import MiniSweAgentReader
+from backfill.sources.musecode import MusecodeReader
 from backfill.sources.openai_messages import OpenAIMessagesReader
 from backfill.sources.opencode import OpenCodeDatabaseReader, OpenCodeReader
 from backfill.sources.opencode_transcripts import OpenCodeTranscriptsReader
 from backfill.sources.openhands import OpenHandsReader
+from backfill.sources.pi import PiReader
 from backfill.sources.qwen_code import QwenCodeReader
 from backfill.sources.result import UnitResult as UnitResult
 from backfill.sources.specstory import SpecStoryReader
@@ -61,6 +68,7 @@ READERS: tuple[Reader, ...] = (
     SweAgentReader(),
     CodexReader(),
     ClineReader(),
+    CursorReader(),
     OpenCodeReader(),
     OpenCodeTranscriptsReader(),
     GeminiCliReader(),
@@ -69,10 +77,20 @@ READERS: tuple[Reader, ...] = (
     KimiReader(),
     ChatGPTReader(),
     ClaudeAIReader(),
+    PiReader(),
+    DroidReader(),
+    GrokReader(),
+    DeepSeekReader(),
+    AntigravityReader(),
+    MusecodeReader(),
     OpenAIMessagesReader(),
 )
 
-DATABASE_READERS: tuple[DatabaseReader, ...] = (OpenCodeDatabaseReader(),)
+DATABASE_READERS: tuple[DatabaseReader, ...] = (
+    OpenCodeDatabaseReader(),
+    CursorDatabaseReader(),
+    CursorStoreReader(),
+)
 
 
 def reader_named(name: str) -> Reader | DatabaseReader:
@@ -140,7 +158,7 @@ def read_unit(
     segmenter.finish()
     return UnitResult(
         reader.name,
-        [row for rows in segmenter.exchanges.values() for row in rows],
+        segmenter.exchanges.settled(),
         segmenter.occurrences,
         _rows(segmenter.ledger, unit),
         dict(redactor.counts),
@@ -170,7 +188,7 @@ def _read_folder(files: Sequence[UnitFile], config: ScanConfig, split_tokens: in
     segmenter.finish()
     return UnitResult(
         reader.name,
-        [row for rows in segmenter.exchanges.values() for row in rows],
+        segmenter.exchanges.settled(),
         located(segmenter.occurrences, stream.members),
         ledger.all_rows(stream),
         dict(redactor.counts),
@@ -211,8 +229,11 @@ def _read_apart(files: Sequence[UnitFile], config: ScanConfig, split_tokens: int
 
 def _project(source: str) -> str:
     """The folder that a unit lies in, or that its agent's own folder lies in."""
-    above, own, _ = source.partition(".specstory/")
-    return PurePosixPath(above).name if own else folder_of(source)
+    for own in (".specstory/", "agent-transcripts/"):
+        above, found, _ = source.partition(own)
+        if found and above:
+            return PurePosixPath(above).name
+    return folder_of(source)
 
 
 def _rows(ledger: LedgerBuilder, unit: Unit) -> list[LedgerRow]:

@@ -42,6 +42,7 @@ class Database:
     def __init__(self, connection: sqlite3.Connection, assume_tz: str) -> None:
         self._connection = connection
         self.assume_tz = assume_tz
+        self.beside_rows = 0  # records that are not rows of their own, counted by the reader
         names = [str(row[0]) for row in self.rows("SELECT name FROM sqlite_master WHERE type='table' AND rootpage>0")]
         self.tables: dict[str, frozenset[str]] = {
             name: frozenset(str(row[0]) for row in self.rows("SELECT name FROM pragma_table_info(?)", name))
@@ -163,13 +164,13 @@ def _read(
             segmenter = Segmenter(reader.name, member, reader.version * 1000 + SEGMENT_VERSION, settings, redactor)
             n, error = _fed(segmenter, records)
             n_rows += n
-            result.exchanges += [row for rows in segmenter.exchanges.values() for row in rows]
+            result.exchanges += segmenter.exchanges
             result.occurrences += segmenter.occurrences
             result.sessions += segmenter.sessions()
             ledger += segmenter.ledger.rows(n, digest) if n else []
             if error is not None:
                 raise error
-        rest = max(database.count() - n_rows, 0)
+        rest = max(database.count() + database.beside_rows - n_rows, 0)
         if rest:
             ledger.append(LedgerRow(f"{source}!{_REST}", 0, rest, rest, "skipped", "meta", None, digest))
     except sqlite3.Error:  # what was read before stands

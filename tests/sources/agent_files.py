@@ -151,4 +151,34 @@ CASES: tuple[Case, ...] = (
         appends=False,
         source="tasks/1772000000000/api_conversation_history.json",
     ),
+    Case(
+        "cursor",
+        "cursor",
+        jsonl(
+            [
+                {"role": "user", "message": {"content": [text("<user_query>\nRun ls.\n</user_query>")]}},
+                {
+                    "role": "assistant",
+                    "message": {
+                        "content": [
+                            {"type": "thinking", "thinking": "quietly"},
+                            {"type": "tool_use", "name": "Shell", "input": {"command": "ls -la"}},
+                        ]
+                    },
+                },
+                {
+                    "role": "user",
+                    "message": {"content": [{"type": "tool-result", "name": "Shell", "content": [text("a.py b.py")]}]},
+                },
+                {
+                    "role": "assistant",
+                    "message": {"content": [text("Two files."), {"type": "odd", "text": "Visible."}]},
+                },
+                {"role": "user", "message": {"content": [text("thanks")]}},
+            ]
+        ),
+        (("Run ls.", "Two files.\n\nVisible."), ("thanks", "")),
+        ("quietly", "ls -la", "a.py b.py"),
+        ("user_query",),
+    ),
 )
