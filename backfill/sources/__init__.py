@@ -49,6 +49,7 @@ from backfill.sources.openhands import OpenHandsReader
 from backfill.sources.pi import PiReader
 from backfill.sources.qwen_code import QwenCodeReader
 from backfill.sources.result import UnitResult as UnitResult
+from backfill.sources.sharegpt import ShareGPTReader
 from backfill.sources.specstory import SpecStoryReader
 from backfill.sources.swe_agent import SweAgentReader
 from backfill.sources.units import Concatenation, FolderLedger, UnitFile, located
@@ -83,6 +84,7 @@ READERS: tuple[Reader, ...] = (
     DeepSeekReader(),
     AntigravityReader(),
     MusecodeReader(),
+    ShareGPTReader(),
     OpenAIMessagesReader(),
 )
 

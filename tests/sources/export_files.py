@@ -1,4 +1,4 @@
-"""Exports of chat sites, built by hand: ChatGPT, Claude.ai."""
+"""Exports of chat sites, built by hand: ChatGPT, Claude.ai, ShareGPT."""
 
 from __future__ import annotations
 
@@ -79,6 +79,23 @@ CLAUDE_AI: list[dict[str, Any]] = [
     {"uuid": "conv-2", "name": "", "chat_messages": []},
 ]
 
+SHAREGPT = "".join(
+    json.dumps(value) + "\n"
+    for value in (
+        {
+            "id": "s1",
+            "conversations": [
+                {"from": "system", "value": "mark-system"},
+                {"from": "human", "value": "weather? mark-asked"},
+                {"from": "function_call", "value": '{"name": "get", "arguments": {"city": "mark-city"}}'},
+                {"from": "observation", "value": "mark-rain"},
+                {"from": "gpt", "value": "Rain, mark-answer."},
+            ],
+        },
+        {"id": "s2", "conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]},
+    )
+).encode()
+
 CASES: tuple[Case, ...] = (
     Case(
         "chatgpt",
@@ -116,5 +133,14 @@ CASES: tuple[Case, ...] = (
         ("mark-attached", "mark-thought", "mark-call", "mark-result"),
         appends=False,
         source="export/conversations.json",
+    ),
+    Case(
+        "sharegpt",
+        "sharegpt",
+        SHAREGPT,
+        (("weather? mark-asked", "Rain, mark-answer."), ("hi", "hello")),
+        ("mark-asked", "mark-city", "mark-rain", "mark-answer"),
+        ("mark-system",),
+        source="data/train.jsonl",
     ),
 )

@@ -246,6 +246,36 @@ def test_claude_branches_follow_parent_links(tmp_path: Path) -> None:
     assert by_anchor(result)["t"][2] == content(result, "b")
 
 
+# ShareGPT
+
+
+def chat(*said: tuple[str, str], key: str = "s") -> dict[str, Any]:
+    return {"id": key, "conversations": [{"from": sender, "value": text} for sender, text in said]}
+
+
+def test_sharegpt_calls_meet_their_results_by_order(tmp_path: Path) -> None:
+    result = export(tmp_path, chat(
+        ("human", "both?"),
+        ("function_call", '{"name": "a", "arguments": {"command": "x"}}'), ("function_call", "free text"),
+        ("observation", "one"), ("tool", "two"), ("observation", "three"), ("gpt", "Yes."),
+    ))  # fmt: skip
+    assert [(t.name, t.input, t.head) for t in result.exchanges[0].tools] == [
+        ("a", "x", "one"), ("", "free text", "two"), ("", "", "three")]  # fmt: skip
+    assert [o.anchor for o in result.occurrences] == ["1"]
+
+
+def test_sharegpt_conversations_of_one_id_are_two_sessions(tmp_path: Path) -> None:
+    result = export(tmp_path, chat(("human", "a")), chat(("human", "b")), {"conversations": []}, chat(key=""))
+    assert [o.session_id for o in result.occurrences] == ["s", f"{SOURCE}#1"]
+
+
+def test_sharegpt_odd_messages_are_skipped_with_a_reason(tmp_path: Path) -> None:
+    odd = {"id": "o", "conversations": [{"from": "human", "value": None}, 3, {"from": "x", "value": "y"}, {}]}
+    result = export(tmp_path, odd)
+    assert texts(result) == []
+    assert [row.reason for row in result.ledger] == ["empty", "meta", "empty"]
+
+
 # Detection
 
 
