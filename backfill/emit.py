@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from backfill.assemble import OpenPart
+from backfill.spill import ExchangeRows
 from backfill.streams import Stream
-from backfill.types import Exchange, Occurrence
+from backfill.types import Occurrence
 
 
 @dataclass(slots=True)
@@ -20,8 +21,9 @@ class Emitted:
     source: str
     scan_version: int
     default_project: str = ""
-    exchanges: dict[bytes, list[Exchange]] = field(default_factory=dict)
+    exchanges: ExchangeRows = field(default_factory=ExchangeRows)
     occurrences: list[Occurrence] = field(default_factory=list)
+    _places: dict[bytes, list[int]] = field(default_factory=dict)
 
     def take(self, part: OpenPart, stream: Stream, *, is_open: bool) -> None:
         """Makes the rows of a part and lets go of its texts."""
@@ -34,9 +36,10 @@ class Emitted:
         stream.forget_calls(part)
         part.release()
         exchange.content = row.content_id
-        rows = self.exchanges.setdefault(row.exchange_id, [])
-        if row not in rows:
-            rows.append(row)
+        places = self._places.setdefault(row.exchange_id, [])
+        if not any(self.exchanges[place] == row for place in places):
+            places.append(len(self.exchanges))
+            self.exchanges.append(row)
         self.occurrences.append(
             Occurrence(
                 self.agent,

@@ -220,7 +220,7 @@ def _read_apart(files: Sequence[UnitFile], config: ScanConfig, split_tokens: int
             row = LedgerRow(file.source, 0, file.size_bytes, 0, "quarantined", reason, None, bytes(ID_BYTES))
             one = UnitResult("", [], [], [row])
         whole.agent = whole.agent or one.agent
-        whole.exchanges += one.exchanges
+        whole.exchanges.extend(one.exchanges)
         whole.occurrences += one.occurrences
         whole.ledger += one.ledger
         whole.secrets = dict(Counter(whole.secrets) + Counter(one.secrets))

@@ -27,6 +27,7 @@ from backfill.rundir import PlannedUnit
 from backfill.sources.base import Readable
 from backfill.sources.result import UnitResult
 from backfill.sources.units import UnitFile, gather
+from backfill.spill import ExchangeRows
 from backfill.types import LedgerRow, LedgerState
 
 # Real transcripts shrink 4 to 30 times; deflate can do 1,032. What stays below the grace is read whatever its ratio.
@@ -139,7 +140,7 @@ def read_archive(path: Path, source: str, size_bytes: int, read: ReadUnit) -> Un
         except (_Damaged, zipfile.BadZipFile, tarfile.TarError, NotImplementedError, ValueError):
             state, reason = "quarantined", "damaged_archive"
         rows = [LedgerRow(source, 0, size_bytes, 0, state, reason, None, digest), *found.rows]
-        whole = UnitResult("archive", [], [], rows)
+        whole = UnitResult("archive", ExchangeRows(), [], rows)
         files = {file.source: file for file in found.files}
         planned = [PlannedUnit(0, file.source, file.size_bytes, 0) for file in found.files]
         agents = set()
@@ -154,7 +155,7 @@ def read_archive(path: Path, source: str, size_bytes: int, read: ReadUnit) -> Un
 
 
 def _join(whole: UnitResult, one: UnitResult) -> None:
-    whole.exchanges += one.exchanges
+    whole.exchanges.extend(one.exchanges)
     whole.occurrences += one.occurrences
     whole.ledger += one.ledger
     whole.secrets = dict(Counter(whole.secrets) + Counter(one.secrets))

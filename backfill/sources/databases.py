@@ -28,6 +28,7 @@ from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
 from backfill.sources.jsonl import loads
 from backfill.sources.result import UnitResult
 from backfill.sources.units import UnitFile
+from backfill.spill import ExchangeRows
 from backfill.types import LedgerRow
 
 MAGIC = b"SQLite format 3\0"
@@ -156,7 +157,7 @@ def _read(
         return UnitResult("", [], [], _instead(ledger, source, "skipped", "not_transcript"))
     redactor = Redactor(config.privacy)
     settings = SegmentSettings(split_tokens, config.max_tool_bytes)
-    result = UnitResult(reader.name, [], [], ledger)
+    result = UnitResult(reader.name, ExchangeRows(), [], ledger)
     n_rows = 0
     try:
         for name, records in reader.members(database):
@@ -164,7 +165,7 @@ def _read(
             segmenter = Segmenter(reader.name, member, reader.version * 1000 + SEGMENT_VERSION, settings, redactor)
             n, error = _fed(segmenter, records)
             n_rows += n
-            result.exchanges += segmenter.exchanges
+            result.exchanges.extend(segmenter.exchanges)
             result.occurrences += segmenter.occurrences
             result.sessions += segmenter.sessions()
             ledger += segmenter.ledger.rows(n, digest) if n else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from backfill.spill import ExchangeRows
 from backfill.types import Exchange, LedgerRow, Occurrence
 
 
@@ -12,7 +13,7 @@ class UnitResult:
     """What one unit yields. `agent` is empty where no reader knows it; `secrets` counts replacements by type."""
 
     agent: str
-    exchanges: list[Exchange]
+    exchanges: list[Exchange] | ExchangeRows
     occurrences: list[Occurrence]
     ledger: list[LedgerRow]
     secrets: dict[str, int] = field(default_factory=dict)
