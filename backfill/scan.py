@@ -210,7 +210,7 @@ def _read(root: Path, unit: PlannedUnit, config: ScanConfig, split_tokens: int) 
         return UnitResult(agent="", exchanges=[], occurrences=[], ledger=[row])
 
 
-def _all(groups: Iterable[list[Any]]) -> list[Any]:
+def _all(groups: Iterable[Iterable[Any]]) -> list[Any]:
     return [row for group in groups for row in group]
 
 
