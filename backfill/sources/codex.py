@@ -31,6 +31,7 @@ _RESULTS = frozenset((
     "local_shell_call_output", "mcp_tool_call_output",
 ))  # fmt: skip
 _BARE = frozenset(("message", "reasoning")) | _CALLS | _RESULTS
+_FOREIGN = frozenset(("uuid", "parentId", "parentUuid", "sessionId", "session_id", "seq", "ts"))
 # Events that repeat items or results of tools; those of messages are paired with their items.
 _COPIES = ("agent_reasoning", "exec_command_", "patch_apply_", "mcp_tool_call_", "web_search_", "dynamic_tool_call_",
            "image_generation_", "view_image_", "item_", "raw_response_item")  # fmt: skip
@@ -92,7 +93,7 @@ class CodexReader:
             return True
         if {"id", "timestamp", "instructions"} <= first.keys() and "messages" not in first:
             return True
-        if first and not head.objects[0].keys() & {"uuid", "parentId", "parentUuid", "sessionId", "session_id", "seq"}:
+        if first and all("role" in v or v.get("type") in _BARE for v in head.objects[:3]) and not first.keys() & _FOREIGN:
             bare = [value for value in head.objects if value.get("type") in _BARE - {"message"}]
             return any(value.keys() & {"call_id", "function", "summary", "result"} for value in bare)
         begins = head.raw[:200]

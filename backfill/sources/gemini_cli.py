@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from backfill.records import Act, AgentText, Prompt, Record, Skip, Thinking, Titled, ToolResult, ToolUse
-from backfill.sources.base import Head, Unit, parse_arguments, parse_time, text_of
+from backfill.sources.base import Head, Unit, parse_arguments, parse_time
 from backfill.sources.document import fields
 from backfill.sources.jsonl import Decoder, Line, lines
-from backfill.sources.loose import loosely, mapping, objects, readable, string
+from backfill.sources.loose import loosely, mapping, objects, readable, string, words
 from backfill.sources.nested import array_in, reading
 from backfill.sources.typed import user_acts
 
@@ -221,7 +221,7 @@ def _acts(message: _Message) -> list[Act]:
         message.content = message.parts
     if kind == "user":
         shown = message.displayContent if message.displayContent is not None else message.content
-        text = text_of(shown)
+        text = words(shown)
         if text.lstrip().startswith("/") and len(text.split()) == 1:
             return [Prompt(text.strip(), unanswered="command")]
         results = [block for block in objects(message.content) if "functionResponse" in block]
@@ -233,7 +233,7 @@ def _acts(message: _Message) -> list[Act]:
     for thought in objects(message.thoughts):
         subject, description = string(thought.get("subject")), string(thought.get("description"))
         acts.append(Thinking(f"{subject}: {description}" if subject else description))
-    acts.append(AgentText(text_of(message.content)))
+    acts.append(AgentText(words(message.content)))
     for call in objects(message.toolCalls):
         call_id = string(call.get("id"))
         acts.append(ToolUse(call_id, string(call.get("name")), parse_arguments(call.get("args"))))
@@ -278,7 +278,7 @@ def _stream(unit: Unit, decoder: Decoder[_Message]) -> Iterator[Record]:
         if line.type == "message" and line.role == "assistant":
             turn = turn or f"{piece.start}"
             record.turn = turn
-            said.append(text_of(line.content))
+            said.append(words(line.content))
             held.append(record)
             continue
         yield from _spoken(held, said)
@@ -297,7 +297,7 @@ def _spoken(held: list[Record], said: list[str]) -> list[Record]:
 
 def _stream_acts(line: _Message) -> list[Act]:
     if line.type == "message":
-        return user_acts(text_of(line.content)) if line.role == "user" else [AgentText("")]
+        return user_acts(words(line.content)) if line.role == "user" else [AgentText("")]
     if line.type == "tool_use":
         return [ToolUse(string(line.tool_id), string(line.tool_name), parse_arguments(line.parameters))]
     if line.type == "tool_result":

@@ -26,10 +26,10 @@ from backfill.records import (
     ToolResult,
     ToolUse,
 )
-from backfill.sources.base import Head, Unit, parse_arguments, parse_time, text_of
+from backfill.sources.base import Head, Unit, parse_arguments, parse_time
 from backfill.sources.doubles import COPY, Doubles
 from backfill.sources.jsonl import Decoder, lines
-from backfill.sources.loose import loosely, mapping, objects, readable, string
+from backfill.sources.loose import loosely, mapping, objects, readable, string, words
 from backfill.sources.typed import queued_text, user_acts
 
 _PREFIXES = ("context.", "turn.", "config.", "tools.", "llm.", "usage.", "permission.", "profile.", "plugin.",
@@ -128,13 +128,13 @@ class _Wire:
 
     def _other(self, record: Record, kind: str, line: _Line) -> Iterator[Record]:
         if kind == "turn.prompt":
-            text = text_of(line.input)
+            text = words(line.input)
             record.acts = _prompt_acts(text, line.origin)
             if isinstance(record.acts[0], Prompt):
                 return self.doubles.event(record, "user", text, self._n)
             record.acts = [Skip(COPY)]
         elif kind == "turn.steer":
-            text = queued_text(text_of(line.input))
+            text = queued_text(words(line.input))
             record.acts = [Steered(text)] if text else [Skip("queue")]
         elif kind == "turn.cancel":
             record.acts = [Skip("interrupted")]
@@ -149,7 +149,7 @@ class _Wire:
         return self.doubles.other(record)
 
     def _message(self, record: Record, message: dict[str, Any]) -> Iterator[Record]:
-        role, text = message.get("role"), text_of(message.get("content"))
+        role, text = message.get("role"), words(message.get("content"))
         if role == "user":
             record.acts = _prompt_acts(text, message.get("origin"))
             if isinstance(record.acts[0], Prompt):

@@ -52,6 +52,13 @@ def objects(value: Any) -> list[dict[str, Any]]:
     return [item for item in sequence(value) if isinstance(item, dict)]
 
 
+def words(content: Any) -> str:
+    """The text of message content: a string, or the `text` of its blocks; images and links are left out."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(text for text in (string(block.get("text")) for block in objects(content)) if text)
+
+
 def readable(value: Any) -> str:
     """Text as it is, text blocks joined, other JSON as JSON: what a tool gave back."""
     if isinstance(value, str):

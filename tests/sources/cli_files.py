@@ -48,11 +48,22 @@ CODEX_CASE = Case(
         codex_message("user", "Why does the nightly export stall?", 2),
         codex("event_msg", 3, type="agent_reasoning", text="thought aloud on screen"),
         codex("response_item", 3, type="reasoning", summary=[{"type": "summary_text", "text": "Look at the lock."}]),
-        codex("response_item", 4, type="function_call", name="shell", call_id="c1",
-              arguments='{"command":["bash","-lc","cat export.py"]}'),
+        codex(
+            "response_item",
+            4,
+            type="function_call",
+            name="shell",
+            call_id="c1",
+            arguments='{"command":["bash","-lc","cat export.py"]}',
+        ),
         codex("event_msg", 4, type="token_count", info=None),
-        codex("response_item", 5, type="function_call_output", call_id="c1",
-              output='{"output":"lock = flock(fd)","metadata":{"exit_code":0}}'),
+        codex(
+            "response_item",
+            5,
+            type="function_call_output",
+            call_id="c1",
+            output='{"output":"lock = flock(fd)","metadata":{"exit_code":0}}',
+        ),
         codex_event("agent_message", "It waits for the file lock.", 6),
         codex_message("assistant", "It waits for the file lock.", 6),
         codex_event("user_message", "Only the event says: release it.", 7),
@@ -67,7 +78,7 @@ CODEX_CASE = Case(
     ),
     ("Look at the lock.", "cat export.py", "lock = flock(fd)", "Only the event says", "last prompt, event alone"),
     ("thought aloud on screen", "environment_context"),
-)  # fmt: skip
+)
 
 # Gemini CLI
 
@@ -79,9 +90,11 @@ def gemini(ident: str, kind: str, second: int, content: Any, **fields: Any) -> d
 
 GEMINI_HEADER = {"sessionId": "gem-1", "projectHash": "ab" * 32, "startTime": "2026-02-03T04:05:00.000Z"}
 GEMINI_CALL = {
-    "id": "t1", "name": "read_file", "args": {"file_path": "rates.csv"},
+    "id": "t1",
+    "name": "read_file",
+    "args": {"file_path": "rates.csv"},
     "result": [{"functionResponse": {"id": "t1", "name": "read_file", "response": {"output": "eur;1.08"}}}],
-}  # fmt: skip
+}
 GEMINI_THOUGHT = {"subject": "Rates", "description": "The header is missing.", "timestamp": "2026-02-03T04:05:02.000Z"}
 GEMINI_MESSAGES = [
     gemini("m1", "user", 1, [{"text": "Which rate is wrong?"}]),
@@ -128,20 +141,40 @@ GEMINI_CASES = (
         jsonl(
             {"type": "init", "timestamp": "2026-02-03T04:05:00.000Z", "session_id": "gem-2", "model": "gemini-3-pro"},
             {"type": "message", "timestamp": "2026-02-03T04:05:01.000Z", "role": "user", "content": "Count the rates"},
-            {"type": "tool_use", "timestamp": "2026-02-03T04:05:02.000Z", "tool_name": "shell", "tool_id": "s1",
-             "parameters": {"command": "wc -l rates.csv"}},
-            {"type": "tool_result", "timestamp": "2026-02-03T04:05:03.000Z", "tool_id": "s1", "status": "success",
-             "output": "41 rates.csv"},
-            {"type": "message", "timestamp": "2026-02-03T04:05:04.000Z", "role": "assistant", "content": "There are ",
-             "delta": True},
-            {"type": "message", "timestamp": "2026-02-03T04:05:05.000Z", "role": "assistant", "content": "41 of them.",
-             "delta": True},
+            {
+                "type": "tool_use",
+                "timestamp": "2026-02-03T04:05:02.000Z",
+                "tool_name": "shell",
+                "tool_id": "s1",
+                "parameters": {"command": "wc -l rates.csv"},
+            },
+            {
+                "type": "tool_result",
+                "timestamp": "2026-02-03T04:05:03.000Z",
+                "tool_id": "s1",
+                "status": "success",
+                "output": "41 rates.csv",
+            },
+            {
+                "type": "message",
+                "timestamp": "2026-02-03T04:05:04.000Z",
+                "role": "assistant",
+                "content": "There are ",
+                "delta": True,
+            },
+            {
+                "type": "message",
+                "timestamp": "2026-02-03T04:05:05.000Z",
+                "role": "assistant",
+                "content": "41 of them.",
+                "delta": True,
+            },
             {"type": "result", "timestamp": "2026-02-03T04:05:06.000Z", "status": "success", "stats": {}},
         ),
         (("Count the rates", "There are 41 of them."),),
         ("Count the rates", "wc -l rates.csv", "41 rates.csv", "There are ", "41 of them."),
     ),
-)  # fmt: skip
+)
 
 # Qwen Code
 
@@ -149,9 +182,14 @@ GEMINI_CASES = (
 def qwen(n: int, kind: str, *parts: Any, **fields: Any) -> dict[str, Any]:
     """A record in the envelope, child of the record before it."""
     line: dict[str, Any] = {
-        "uuid": f"q{n}", "parentUuid": f"q{n - 1}" if n > 1 else None, "sessionId": "qwen-1", "type": kind,
-        "timestamp": f"2026-02-03T04:05:{n:02d}.000Z", "cwd": "/home/ana/shop", "gitBranch": "main",
-    }  # fmt: skip
+        "uuid": f"q{n}",
+        "parentUuid": f"q{n - 1}" if n > 1 else None,
+        "sessionId": "qwen-1",
+        "type": kind,
+        "timestamp": f"2026-02-03T04:05:{n:02d}.000Z",
+        "cwd": "/home/ana/shop",
+        "gitBranch": "main",
+    }
     if parts:
         line["message"] = {"role": "model" if kind == "assistant" else "user", "parts": list(parts)}
     return line | fields
@@ -161,19 +199,36 @@ QWEN_CASE = Case(
     "qwen_code",
     "qwen_code",
     jsonl(
-        qwen(1, "user", {"text": "Sort the imports"}, {"text": "<hook>added by a hook</hook>"},
-             systemPayload={"displayText": "Sort the imports"}),
-        qwen(2, "assistant", {"text": "isort would do.", "thought": True},
-             {"functionCall": {"id": "f1", "name": "run_shell_command", "args": {"command": "isort shop"}}},
-             model="qwen3-coder"),
+        qwen(
+            1,
+            "user",
+            {"text": "Sort the imports"},
+            {"text": "<hook>added by a hook</hook>"},
+            systemPayload={"displayText": "Sort the imports"},
+        ),
+        qwen(
+            2,
+            "assistant",
+            {"text": "isort would do.", "thought": True},
+            {"functionCall": {"id": "f1", "name": "run_shell_command", "args": {"command": "isort shop"}}},
+            model="qwen3-coder",
+        ),
         qwen(3, "tool_result", {"functionResponse": {"id": "f1", "response": {"output": "Fixing cart.py"}}}),
         qwen(4, "assistant", {"text": "Sorted."}),
         qwen(5, "system", subtype="ui_telemetry", systemPayload={"uiEvent": {"event.name": "api_response"}}),
         qwen(6, "user", {"text": "a job ended in the background"}, subtype="notification"),
-        qwen(7, "system", subtype="chat_compression",
-             systemPayload={"compressedHistory": [{"role": "user", "parts": [{"text": "summary of all"}]}]}),
-        qwen(8, "system", subtype="slash_command", systemPayload={"phase": "invocation", "rawCommand": "/compress",
-                                                                  "sentToModel": False}),
+        qwen(
+            7,
+            "system",
+            subtype="chat_compression",
+            systemPayload={"compressedHistory": [{"role": "user", "parts": [{"text": "summary of all"}]}]},
+        ),
+        qwen(
+            8,
+            "system",
+            subtype="slash_command",
+            systemPayload={"phase": "invocation", "rawCommand": "/compress", "sentToModel": False},
+        ),
         qwen(9, "user", {"text": "Now the tests"}, provenance="real_user"),
         qwen(10, "assistant", {"text": "Thinking first.", "thought": True}),
         qwen(10, "assistant", {"text": "Tests sorted too."}, parentUuid="q9"),
@@ -181,7 +236,7 @@ QWEN_CASE = Case(
     (("Sort the imports", "Sorted."), ("Now the tests", "Tests sorted too.")),
     ("isort would do.", "isort shop", "Fixing cart.py", "Sorted.", "Now the tests", "Thinking first.", "Tests sorted"),
     ("added by a hook", "in the background", "summary of all"),
-)  # fmt: skip
+)
 
 # Copilot CLI
 
@@ -199,9 +254,16 @@ COPILOT_CASE = Case(
         copilot(2, "session.model_change", newModel="gpt-5-mini"),
         copilot(3, "system.message", content="You are the CLI.", role="system"),
         copilot(4, "user.message", content="Why is the pool empty?", transformedContent="<context/>sent, not typed"),
-        copilot(5, "assistant.message", content="Looking.", reasoningText="Rows may leak.",
-                toolRequests=[{"toolCallId": "c1", "name": "bash", "arguments": '{"command":"grep rows db.go"}'},
-                              {"toolCallId": "c2", "name": "task", "arguments": {"prompt": "Read the poller"}}]),
+        copilot(
+            5,
+            "assistant.message",
+            content="Looking.",
+            reasoningText="Rows may leak.",
+            toolRequests=[
+                {"toolCallId": "c1", "name": "bash", "arguments": '{"command":"grep rows db.go"}'},
+                {"toolCallId": "c2", "name": "task", "arguments": {"prompt": "Read the poller"}},
+            ],
+        ),
         copilot(6, "tool.execution_start", toolCallId="c1", toolName="bash", arguments={"command": "copy of it"}),
         copilot(7, "tool.execution_complete", toolCallId="c1", success=True, result={"content": "rows, err := q()"}),
         copilot(8, "subagent.started", toolCallId="c2", agentName="explore"),
@@ -218,7 +280,7 @@ COPILOT_CASE = Case(
     ),
     ("Why is the pool empty?", "Rows may leak.", "grep rows db.go", "rows, err := q()", "never closes", "commit it"),
     ("sent, not typed", "copy of it", "injected"),
-)  # fmt: skip
+)
 
 # Kimi
 
@@ -272,4 +334,345 @@ KIMI_CASE = Case(
     source="proj/kimi-1/agents/main/wire.jsonl",
 )
 
-CASES: tuple[Case, ...] = (CODEX_CASE, *GEMINI_CASES, QWEN_CASE, COPILOT_CASE, KIMI_CASE)
+# Trees and logs of smaller agents
+
+
+def pi(ident: str, parent: str | None, role: str, text: str, *blocks: Any, **fields: Any) -> dict[str, Any]:
+    """A message of a tree."""
+    content = [*([{"type": "text", "text": text}] if text else []), *blocks]
+    return {
+        "type": "message",
+        "id": ident,
+        "parentId": parent,
+        "timestamp": "2026-02-03T04:05:06.000Z",
+        "message": {"role": role, "content": content, **fields},
+    }
+
+
+PI_SESSION = "019e0000-0000-7000-8000-0000000000aa"
+PI_HEADER = {
+    "type": "session",
+    "version": 3,
+    "id": PI_SESSION,
+    "timestamp": "2026-02-03T04:05:00Z",
+    "cwd": "/home/ana/shop",
+}
+PI_CASE = Case(
+    "pi",
+    "pi",
+    jsonl(
+        PI_HEADER,
+        {"type": "model_change", "id": "mc", "parentId": None, "timestamp": "2026-02-03T04:05:01Z", "modelId": "glm-5"},
+        pi("u1", "mc", "user", "Which parser is faster?"),
+        pi(
+            "a1",
+            "u1",
+            "assistant",
+            "Measuring.",
+            {"type": "thinking", "thinking": "Run both."},
+            {"type": "toolCall", "id": "tc1", "name": "bash", "arguments": {"command": "bench all"}},
+        ),
+        pi("r1", "a1", "toolResult", "orjson 723 MB/s", toolCallId="tc1", toolName="bash"),
+        pi("a2", "r1", "assistant", "orjson wins."),
+        pi("u2", "a2", "user", "Use it everywhere"),
+        pi("a3", "u2", "assistant", "Replaced."),
+        {
+            "type": "branch_summary",
+            "id": "bs",
+            "parentId": "a2",
+            "timestamp": "2026-02-03T04:05:07Z",
+            "summary": "told again",
+        },
+        pi("u3", "bs", "user", "Only in the hot loop"),
+        pi("a4", "u3", "assistant", "Replaced there."),
+        pi("a5", "r1", "assistant", "msgspec wins, on second thought."),
+        pi("u4", "a5", "user", "And memory?"),
+        {
+            "type": "compaction",
+            "id": "c1",
+            "parentId": "u4",
+            "timestamp": "2026-02-03T04:05:08Z",
+            "summary": "all of it",
+        },
+        pi("a6", "c1", "assistant", "Half of it."),
+    ),
+    (
+        ("Which parser is faster?", "Measuring.\n\norjson wins."),
+        ("Use it everywhere", "Replaced."),
+        ("Only in the hot loop", "Replaced there."),
+        ("Which parser is faster?", "msgspec wins, on second thought."),
+        ("And memory?", "Half of it."),
+    ),
+    (
+        "Run both.",
+        "bench all",
+        "orjson 723 MB/s",
+        "Use it everywhere",
+        "Replaced there.",
+        "on second thought",
+        "Half of it",
+    ),
+    ("told again", "all of it"),
+)
+
+
+def droid(ident: str, role: str, *blocks: Any) -> dict[str, Any]:
+    """A message of a session file."""
+    return {
+        "type": "message",
+        "id": ident,
+        "timestamp": "2026-02-03T04:05:06.000Z",
+        "message": {"role": role, "content": list(blocks)},
+    }
+
+
+DROID_CASES = (
+    Case(
+        "droid",
+        "droid",
+        jsonl(
+            {"type": "session_start", "id": "droid-1", "title": "Port the menu", "cwd": "/home/ana/shop"},
+            droid(
+                "m1",
+                "user",
+                {"type": "text", "text": "<system-reminder>be brief</system-reminder>"},
+                {"type": "text", "text": "Port the menu"},
+            ),
+            droid(
+                "m2",
+                "assistant",
+                {"type": "thinking", "thinking": "Small file."},
+                {"type": "tool_use", "id": "d1", "name": "Read", "input": {"file_path": "menu.py"}},
+            ),
+            droid("m3", "user", {"type": "tool_result", "tool_use_id": "d1", "content": "MENU = []"}),
+            {"type": "todo_state", "todos": "not said"},
+            droid("m4", "assistant", {"type": "text", "text": "Ported."}),
+        ),
+        (("Port the menu", "Ported."),),
+        ("Small file.", "menu.py", "MENU = []", "Ported."),
+        ("be brief", "not said"),
+    ),
+    Case(
+        "droid_stream",
+        "droid",
+        jsonl(
+            {
+                "type": "system",
+                "subtype": "init",
+                "sessionId": "droid-2",
+                "timestamp": 1_770_091_500_000,
+                "model": "d-1",
+            },
+            {
+                "type": "message",
+                "sessionId": "droid-2",
+                "timestamp": 1_770_091_501_000,
+                "role": "user",
+                "id": "m1",
+                "text": "<system-reminder>be safe</system-reminder>\n\nList the menu",
+            },
+            {
+                "type": "tool_call",
+                "sessionId": "droid-2",
+                "timestamp": 1_770_091_502_000,
+                "id": "c1",
+                "toolName": "Execute",
+                "parameters": {"command": "ls menu"},
+            },
+            {
+                "type": "tool_result",
+                "sessionId": "droid-2",
+                "timestamp": 1_770_091_503_000,
+                "id": "c1",
+                "value": "soup",
+            },
+            {"type": "completion", "sessionId": "droid-2", "timestamp": 1_770_091_504_000, "finalText": "One soup."},
+        ),
+        (("List the menu", "One soup."),),
+        ("List the menu", "ls menu", "soup", "One soup."),
+        ("be safe",),
+    ),
+)
+
+GROK_CASE = Case(
+    "grok",
+    "grok",
+    jsonl(
+        {"type": "system", "content": "You are Grok."},
+        {
+            "type": "user",
+            "content": [{"type": "text", "text": "<user_info>\nWorkspace Path: /home/ana/shop\n</user_info>"}],
+            "synthetic_reason": "environment_context",
+        },
+        {
+            "type": "user",
+            "content": [{"type": "text", "text": "What does the script print?"}],
+            "prompt_index": 0,
+            "prior_turn_interrupt": "mid_turn_abort",
+        },
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "Run it."}]},
+        {
+            "type": "assistant",
+            "content": "Running it.",
+            "model_id": "grok-4.5",
+            "tool_calls": [{"id": "g1", "name": "run_terminal_cmd", "arguments": '{"command":"python3 say.py"}'}],
+        },
+        {"type": "tool_result", "tool_call_id": "g1", "content": "good morning"},
+        {"type": "assistant", "content": "A greeting.", "model_id": "grok-4.5"},
+        {
+            "type": "user",
+            "content": [
+                {"type": "image", "url": "data:image/png;base64,QUJD"},
+                {"type": "text", "text": "And this picture?"},
+            ],
+            "prompt_index": 1,
+        },
+    ),
+    (("What does the script print?", "Running it.\n\nA greeting."), ("And this picture?", "")),
+    ("Run it.", "python3 say.py", "good morning", "A greeting.", "And this picture?"),
+    ("You are Grok", "Workspace Path", "QUJD"),
+    source="grok/sessions/shop/grok-1/chat_history.jsonl",
+)
+
+
+def deepseek(seq: int, kind: str, **data: Any) -> dict[str, Any]:
+    """An event."""
+    return {"type": kind, "seq": seq, "time": 1_770_091_500_000 + seq * 1000, "data": data}
+
+
+DEEPSEEK_CASE = Case(
+    "deepseek",
+    "deepseek",
+    jsonl(
+        {"type": "session", "version": 0, "id": "ds-1", "createdAt": 1_770_091_500_000, "cwd": "/home/ana/shop"},
+        deepseek(5, "session/title", title="Pool size"),
+        deepseek(
+            3, "user/message", content=[{"type": "text", "text": "How large is the pool?"}], source={"kind": "user"}
+        ),
+        deepseek(
+            4, "user/message", content=[{"type": "text", "text": "context by a plugin"}], source={"kind": "plugin"}
+        ),
+        deepseek(6, "assistant/chunk", chunk={"type": "text-delta", "text": "a piece on screen"}),
+        {"type": "text-chunks", "seq0": 7, "data": {"texts": ["more pieces"]}},
+        deepseek(
+            9,
+            "tool/result",
+            message={
+                "source": {"callId": "d1"},
+                "content": [
+                    {"type": "tool-result", "toolCallId": "d1", "content": [{"type": "text", "text": "pool_size = 40"}]}
+                ],
+            },
+        ),
+        deepseek(8, "tool/call", callId="d1", name="read", arguments='{"file_path":"pool.ini"}'),
+        deepseek(
+            10,
+            "assistant/message",
+            message={
+                "role": "assistant",
+                "content": [{"type": "reasoning", "text": "It is in the file."}, {"type": "text", "text": "Forty."}],
+            },
+        ),
+        deepseek(
+            13, "assistant/message", message={"role": "assistant", "content": [{"type": "text", "text": "Raised."}]}
+        ),
+        deepseek(12, "user/message", content=[{"type": "text", "text": "Raise it to fifty"}], source={"kind": "user"}),
+        deepseek(14, "turn/end", turn=1),
+    ),
+    (("How large is the pool?", "Forty."), ("Raise it to fifty", "Raised.")),
+    ("How large is the pool?", "pool_size = 40", "pool.ini", "It is in the file.", "Raised.", "Raise it to fifty"),
+    ("context by a plugin", "a piece on screen", "more pieces"),
+)
+
+
+def step(index: int, source: str, kind: str, content: str, **fields: Any) -> dict[str, Any]:
+    """A step of Antigravity."""
+    return {
+        "step_index": index,
+        "source": source,
+        "type": kind,
+        "created_at": f"2026-02-03T04:05:{index:02d}Z",
+        "content": content,
+        **fields,
+    }
+
+
+ANTIGRAVITY_CASE = Case(
+    "antigravity",
+    "antigravity",
+    jsonl(
+        step(
+            0,
+            "USER_EXPLICIT",
+            "USER_INPUT",
+            "<USER_REQUEST>\nOpen the docs\n</USER_REQUEST>\n<ADDITIONAL_METADATA>local time</ADDITIONAL_METADATA>",
+        ),
+        step(1, "SYSTEM", "EPHEMERAL_MESSAGE", "a note of the system"),
+        step(
+            2,
+            "MODEL",
+            "PLANNER_RESPONSE",
+            "Opening.",
+            thinking="A browser will do.",
+            tool_calls=[{"id": "n1", "name": "navigate", "args": {"url": "docs.example.com"}}],
+        ),
+        step(3, "MODEL", "BROWSER_NAVIGATE", "title: Docs"),
+        step(4, "MODEL", "PLANNER_RESPONSE", "They are open."),
+    ),
+    (("Open the docs", "Opening.\n\nThey are open."),),
+    ("Open the docs", "A browser will do.", "docs.example.com", "title: Docs", "They are open."),
+    ("local time", "a note of the system"),
+)
+
+
+def muse(n: int, kind: str, **event: Any) -> dict[str, Any]:
+    """An event of the log."""
+    return {
+        "id": f"rec-{n}",
+        "stream": {"kind": "session", "id": "muse-1"},
+        "sequence": n,
+        "record_type": "event",
+        "recorded_at": 1_770_091_500_000_000 + n * 1_000_000,
+        "payload_type": "runtime.session",
+        "payload": {"kind": "run", "event": {"kind": kind, **event}},
+    }
+
+
+MUSE_CASE = Case(
+    "musecode",
+    "musecode",
+    jsonl(
+        {
+            **muse(1, ""),
+            "payload_type": "runtime.session.metadata",
+            "payload": {"kind": "metadata", "record": {"model_id": "muse-1.2", "workspace_root": "/home/ana/shop"}},
+        },
+        muse(2, "started", prompt="Add a sub() function"),
+        muse(3, "context_block_diagnostic", text="never shown"),
+        muse(
+            4,
+            "assistant_tool_calls_committed",
+            tool_calls=[{"call_id": "w1", "name": "bash", "args": '{"command":"pytest calc"}'}],
+        ),
+        muse(5, "tool_result_batch_committed", results=[{"tool_call_id": "w1", "text": "2 passed"}]),
+        muse(6, "assistant_message_committed", text="Added, tests pass."),
+        muse(7, "terminal", terminal="completed"),
+    ),
+    (("Add a sub() function", "Added, tests pass."),),
+    ("Add a sub() function", "pytest calc", "2 passed", "Added, tests pass."),
+    ("never shown",),
+)
+
+CASES: tuple[Case, ...] = (
+    CODEX_CASE,
+    *GEMINI_CASES,
+    QWEN_CASE,
+    COPILOT_CASE,
+    KIMI_CASE,
+    PI_CASE,
+    *DROID_CASES,
+    GROK_CASE,
+    DEEPSEEK_CASE,
+    ANTIGRAVITY_CASE,
+    MUSE_CASE,
+)
