@@ -66,16 +66,23 @@ def rows_of(table: str, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
 
 def sort_rows(table: str, rows: Iterable[Row]) -> list[Any]:
     """Distinct rows in canonical order: by the table's key, ties by canonical bytes."""
+    rows = list(rows)
+    return [rows[at] for at in canonical_order(table, rows)]
+
+
+def canonical_order(table: str, rows: Sequence[Row]) -> list[int]:
+    """Positions of the distinct rows in the order of `sort_rows`. Keys alone are held, rows may lie elsewhere."""
     key = SORT_KEYS[table]
-    ordered: list[Any] = []
-    for _, tied in groupby(sorted(rows, key=key), key):
+    keys = list(map(key, rows))
+    order: list[int] = []
+    for _, tied in groupby(sorted(range(len(keys)), key=keys.__getitem__), keys.__getitem__):
         same = list(tied)
         if len(same) == 1:  # the bytes of a row are made only where they decide something
-            ordered.append(same[0])
+            order.append(same[0])
         else:
-            distinct = {row_bytes(row): row for row in same}
-            ordered += [distinct[data] for data in sorted(distinct)]
-    return ordered
+            distinct = {row_bytes(rows[at]): at for at in same}
+            order += [distinct[data] for data in sorted(distinct)]
+    return order
 
 
 def _cells(name: str, values: Sequence[Any]) -> Sequence[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, overload
@@ -86,7 +87,8 @@ class ExchangeRows(Sequence[Exchange]):
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=_BLOCK_BYTES)  # noqa: SIM115  (closed when it is let go of)
+            self._file = tempfile.TemporaryFile(buffering=_BLOCK_BYTES)  # noqa: SIM115  (closed with its rows)
+            weakref.finalize(self, self._file.close)
         end = self._ends[-1]
         for row in self._held:
             data = self._encoder.encode(row)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill.errors import ShardError
-from backfill.rows import NESTED, rows_of, sort_rows
+from backfill.rows import NESTED, canonical_order, rows_of
 from backfill.types import Row
 
 ID = pa.binary(16)
@@ -200,19 +200,25 @@ def from_arrow(table: Table, data: pa.Table) -> list[Any]:
 
 
 def write_table(table: Table, rows: Iterable[Row], path: Path) -> int:
-    """Writes distinct rows in canonical order as Parquet (zstd 3); returns how many. Not fsynced."""
-    ordered = sort_rows(table.name, rows)
-    pq.write_table(
-        to_arrow(table, ordered),
+    """Writes distinct rows in canonical order as Parquet (zstd 3); returns how many. Not fsynced.
+
+    One row group is in memory at a time beside `rows`, which may be a sequence that lies in a file.
+    """
+    rows = rows if isinstance(rows, Sequence) else list(rows)
+    order = canonical_order(table.name, rows)
+    with pq.ParquetWriter(
         path,
-        row_group_size=table.row_group,
+        table.schema,
         compression="zstd",
         compression_level=3,
         version="2.6",
         use_dictionary=True,
         write_statistics=False,
-    )
-    return len(ordered)
+    ) as writer:
+        for start in range(0, len(order), table.row_group) or (0,):
+            group = [rows[at] for at in order[start : start + table.row_group]]
+            writer.write_table(to_arrow(table, group), row_group_size=table.row_group)
+    return len(order)
 
 
 def read_table(table: Table, path: Path) -> list[Any]:
