@@ -663,7 +663,80 @@ MUSE_CASE = Case(
     ("never shown",),
 )
 
+# Copilot Chat
+
+
+def chat(ident: str, text: str, *response: Any, **fields: Any) -> dict[str, Any]:
+    """A request with its answer."""
+    return {
+        "requestId": ident,
+        "message": {"text": text, "parts": []},
+        "variableData": {"variables": [{"value": "a file that the editor attached"}]},
+        "response": list(response),
+        "timestamp": 1_770_091_500_000,
+        "modelId": "copilot/gpt-5",
+        **fields,
+    }
+
+
+CHAT_CALLS = {
+    "metadata": {
+        "toolCallRounds": [{"response": "", "toolCalls": [{"id": "t1", "name": "grep", "arguments": '{"q":"tax"}'}]}],
+        "toolCallResults": {"t1": {"content": [{"value": "tax.py:4"}]}},
+    }
+}
+CHAT_REQUESTS = [
+    chat(
+        "r1",
+        "Where is the tax?",
+        {"kind": "thinking", "value": "Search for it."},
+        {"kind": "toolInvocationSerialized", "toolId": "grep", "toolCallId": "t1", "pastTenseMessage": "Searched"},
+        {"value": "It is in "},
+        {"kind": "inlineReference", "name": "tax.py", "inlineReference": {"path": "/home/ana/shop/tax.py"}},
+        {"value": ", line 4."},
+        result=CHAT_CALLS,
+    ),
+    chat("r2", "Raise it", result={}),
+]
+CHAT_CASES = (
+    Case(
+        "copilot_chat",
+        "copilot_chat",
+        json.dumps(
+            {"responderUsername": "GitHub Copilot", "requests": CHAT_REQUESTS, "sessionId": "chat-1"}, indent=2
+        ).encode(),
+        (("Where is the tax?", "It is in tax.py, line 4."), ("Raise it", "")),
+        ("Search for it.", "It is in ", "tax.py:4", "Raise it"),
+        ("the editor attached",),
+        appends=False,
+    ),
+    Case(
+        "copilot_chat_log",
+        "copilot_chat",
+        jsonl(
+            {"kind": 0, "v": {"version": 3, "sessionId": "chat-2", "requests": [CHAT_REQUESTS[0]]}},
+            {"kind": 1, "k": ["inputState"], "v": "typed, not sent"},
+            {"kind": 2, "k": ["requests"], "v": [chat("r2", "Raise it to nine")]},
+            {"kind": 2, "k": ["requests", 1, "response"], "v": [{"value": "Raised to "}]},
+            {"kind": 1, "k": ["requests", 1, "modelState"], "v": {"value": 1}},
+            {"kind": 2, "k": ["requests", 1, "response"], "v": [{"value": "nine."}], "i": 1},
+            {"kind": 1, "k": ["customTitle"], "v": "Taxes"},
+            {"kind": 1, "k": ["requests", 0, "vote"], "v": 1},
+            {"kind": 2, "k": ["requests"], "v": [chat("r3", "No, back to seven")], "i": 1},
+            {"kind": 2, "k": ["requests", 1, "response"], "v": [{"value": "Seven it is."}]},
+        ),
+        (
+            ("Where is the tax?", "It is in tax.py, line 4."),
+            ("Raise it to nine", "Raised to nine."),
+            ("No, back to seven", "Seven it is."),
+        ),
+        ("Search for it.", "Raise it to nine", "Raised to ", "nine.", "No, back to seven", "Seven it is."),
+        ("typed, not sent",),
+    ),
+)
+
 CASES: tuple[Case, ...] = (
+    *CHAT_CASES,
     CODEX_CASE,
     *GEMINI_CASES,
     QWEN_CASE,
