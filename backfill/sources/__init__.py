@@ -31,6 +31,7 @@ from backfill.sources.claude_ai import ClaudeAIReader
 from backfill.sources.claude_code import ClaudeCodeReader
 from backfill.sources.cline import ClineReader
 from backfill.sources.codex import CodexReader
+from backfill.sources.copilot_chat import CopilotChatReader
 from backfill.sources.copilot_cli import CopilotCliReader
 from backfill.sources.cursor import CursorDatabaseReader, CursorReader, CursorStoreReader
 from backfill.sources.databases import MAGIC, DatabaseReader, read_database
@@ -85,6 +86,7 @@ READERS: tuple[Reader, ...] = (
     AntigravityReader(),
     MusecodeReader(),
     ShareGPTReader(),
+    CopilotChatReader(),
     OpenAIMessagesReader(),
 )
 
