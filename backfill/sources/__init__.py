@@ -31,17 +31,22 @@ from backfill.sources.claude_ai import ClaudeAIReader
 from backfill.sources.claude_code import ClaudeCodeReader
 from backfill.sources.cline import ClineReader
 from backfill.sources.codex import CodexReader
+from backfill.sources.continue_dev import ContinueReader
 from backfill.sources.copilot_chat import CopilotChatReader
 from backfill.sources.copilot_cli import CopilotCliReader
 from backfill.sources.cursor import CursorDatabaseReader, CursorReader, CursorStoreReader
 from backfill.sources.databases import MAGIC, DatabaseReader, read_database
 from backfill.sources.deepseek import DeepSeekReader
+from backfill.sources.documents import DocumentReader, is_named
 from backfill.sources.droid import DroidReader
 from backfill.sources.gemini_cli import GeminiCliReader
+from backfill.sources.goose import GooseDatabaseReader, GooseReader
 from backfill.sources.grok import GrokReader
+from backfill.sources.hermes import HermesDatabaseReader, HermesReader
 from backfill.sources.jsonl import loads
 from backfill.sources.kimi import KimiReader
 from backfill.sources.mini_swe_agent import MiniSweAgentReader
+from backfill.sources.mistral_vibe import MistralVibeReader
 from backfill.sources.musecode import MusecodeReader
 from backfill.sources.openai_messages import OpenAIMessagesReader
 from backfill.sources.opencode import OpenCodeDatabaseReader, OpenCodeReader
@@ -54,6 +59,7 @@ from backfill.sources.sharegpt import ShareGPTReader
 from backfill.sources.specstory import SpecStoryReader
 from backfill.sources.swe_agent import SweAgentReader
 from backfill.sources.units import Concatenation, FolderLedger, UnitFile, located
+from backfill.sources.zed import ZedReader
 from backfill.types import LedgerRow
 
 SOURCES_VERSION = 2
@@ -71,6 +77,10 @@ READERS: tuple[Reader, ...] = (
     CodexReader(),
     ClineReader(),
     CursorReader(),
+    GooseReader(),
+    ContinueReader(),
+    MistralVibeReader(),
+    HermesReader(),
     OpenCodeReader(),
     OpenCodeTranscriptsReader(),
     GeminiCliReader(),
@@ -90,25 +100,39 @@ READERS: tuple[Reader, ...] = (
     OpenAIMessagesReader(),
 )
 
+# Reads what `scan.documents` names; these formats are texts too, and go before it.
+DOCUMENTS = DocumentReader()
+_TEXT_FORMATS = ("specstory", "aider", "claude_console")
+
 DATABASE_READERS: tuple[DatabaseReader, ...] = (
     OpenCodeDatabaseReader(),
     CursorDatabaseReader(),
     CursorStoreReader(),
+    ZedReader(),
+    GooseDatabaseReader(),
+    HermesDatabaseReader(),
 )
 
 
 def reader_named(name: str) -> Reader | DatabaseReader:
     """The reader of that name. Raises ConfigError naming the known ones."""
     known: dict[str, Reader | DatabaseReader] = {r.name: r for r in DATABASE_READERS}
-    known |= {r.name: r for r in READERS}
+    known |= {r.name: r for r in (*READERS, DOCUMENTS)}
     if name not in known:
         raise ConfigError(f"no reader is called {name!r}", hint=f"known: auto, {', '.join(sorted(known))}")
     return known[name]
 
 
-def detect(head: bytes, source: str) -> Reader | None:
-    """The reader that claims a unit by the content of its beginning; None for a file that is no transcript."""
+def detect(head: bytes, source: str, documents: Sequence[str] = ()) -> Reader | None:
+    """The reader that claims a unit by the content of its beginning; None for a file that is no transcript.
+
+    A file that `documents` names is one unless it is a transcript: lines of JSON in a text make none.
+    """
     seen = _look(head, source)
+    if documents and is_named(source, documents) and DOCUMENTS.claims(seen):
+        json_file = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+        readers = [r for r in READERS if (json_file and not _is_index(seen)) or r.name in _TEXT_FORMATS]
+        return next((reader for reader in readers if reader.claims(seen)), DOCUMENTS)
     if _is_index(seen):
         return None
     return next((reader for reader in READERS if reader.claims(seen)), None)
@@ -146,7 +170,7 @@ def read_unit(
                 )
 
             return read_archive(path, source, size_bytes, read_member)
-        reader = detect(head, source) if forced is None else forced
+        reader = detect(head, source, config.documents) if forced is None else forced
         if not isinstance(reader, Reader):
             reader = None
         file.seek(0)
@@ -206,7 +230,7 @@ def _reader_of(file: UnitFile, config: ScanConfig) -> Reader | DatabaseReader | 
         return reader_named(config.agent)
     try:
         with file.path.open("rb") as opened:
-            return detect(opened.read(min(HEAD_BYTES, file.size_bytes)), file.source)
+            return detect(opened.read(min(HEAD_BYTES, file.size_bytes)), file.source, config.documents)
     except OSError:
         return None  # the ledger says so when the file is read
 

@@ -142,7 +142,9 @@ class CursorStoreReader:
             for (data,) in database.rows(f"SELECT {capped('data')} FROM blobs WHERE id = ?", blob_id):  # noqa: S608
                 message = mapping(json_of(data))
                 role = string(message.get("role"))
-                acts = blocks.acts(role, message.get("content")) if role in _ROLES else [Skip("meta")]
+                acts: list[Act] = [Skip("meta")]
+                if role in _ROLES:
+                    acts = blocks.acts(role, message.get("content"))
                 yield Record(n, n + 1, acts, session, uuid=blob_id)
                 n += 1
         known = frozenset(listed)

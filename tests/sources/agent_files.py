@@ -114,6 +114,49 @@ TASK: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [text("tax.py")]}]},
 ]
 
+CALL = {"id": "t1", "type": "function", "function": {"name": "shell", "arguments": '{"command": "ls -la"}'}}
+CHAT: list[dict[str, Any]] = [
+    {"role": "system", "content": "You are"},
+    {"role": "user", "content": "Fix the cart"},
+    {"role": "assistant", "content": None, "reasoning_content": "quietly", "tool_calls": [CALL]},
+    {"role": "tool", "content": "a.py b.py", "tool_call_id": "t1"},
+    {"role": "assistant", "content": "Fixed."},
+    {"role": "user", "content": "Thanks"},
+]
+VIBE = {
+    "session_id": "v-1",
+    "start_time": "2026-12-10T20:34:09.5",
+    "environment": {"working_directory": "/w/shop"},
+    "git_branch": "main",
+    "title": "Carts",
+    "agent_config": {"active_model": "m-1"},
+}
+GOOSE_CALL = {"status": "success", "value": {"name": "shell", "arguments": {"command": "ls -la"}}}
+GOOSE_RESULT = {"status": "success", "value": [text("a.py b.py")]}
+GOOSE: list[dict[str, Any]] = [
+    {"id": "20260724_1", "description": "Carts", "working_dir": "/w/shop", "message_count": 5, "extension_data": {}},
+    {"id": "m1", "role": "user", "created": 1_784_278_801, "content": [text("Say hello")]},
+    {
+        "id": "m2",
+        "role": "assistant",
+        "created": 1_784_278_802,
+        "content": [
+            {"type": "thinking", "thinking": "quietly"},
+            text("Listing."),
+            {"type": "toolRequest", "id": "t1", "toolCall": GOOSE_CALL},
+        ],
+    },
+    {
+        "id": "m3",
+        "role": "user",
+        "created": 1_784_278_803,
+        "content": [{"type": "toolResponse", "id": "t1", "toolResult": GOOSE_RESULT}],
+    },
+    {"id": "m4", "role": "assistant", "created": 1_784_278_804, "content": [text("Hello from Goose!")]},
+    {"role": "user", "created": 1, "content": [text("not-shown-mark")], "metadata": {"userVisible": False}},
+    {"id": "m6", "role": "user", "created": 1_784_278_806, "content": [text("And now?")]},
+]
+
 CASES: tuple[Case, ...] = (
     Case(
         "opencode_transcripts",
@@ -180,5 +223,70 @@ CASES: tuple[Case, ...] = (
         (("Run ls.", "Two files.\n\nVisible."), ("thanks", "")),
         ("quietly", "ls -la", "a.py b.py"),
         ("user_query",),
+    ),
+    Case(
+        "goose",
+        "goose",
+        jsonl(GOOSE),
+        (("Say hello", "Listing.\n\nHello from Goose!"), ("And now?", "")),
+        ("quietly", "ls -la", "a.py b.py"),
+        ("not-shown-mark",),
+        source="sessions/20260724_1.jsonl",
+    ),
+    Case(
+        "continue",
+        "continue",
+        json.dumps(
+            {
+                "sessionId": "s-1",
+                "title": "Carts",
+                "workspaceDirectory": "file:///w/shop",
+                "history": [
+                    {
+                        "message": {"role": "user", "content": [text("Fix the cart")]},
+                        "contextItems": [{"content": "ctx-mark"}],
+                    },
+                    {
+                        "message": {"role": "assistant", "content": "", "toolCalls": [CALL | {"id": "t1"}]},
+                        "reasoning": {"text": "quietly"},
+                    },
+                    {"message": {"role": "tool", "content": "a.py b.py", "toolCallId": "t1"}},
+                    {"message": {"role": "assistant", "content": "Fixed ü."}, "promptLogs": [{"prompt": "log-mark"}]},
+                ],
+            },
+            ensure_ascii=False,
+        ).encode(),
+        (("Fix the cart", "Fixed ü."),),
+        ("quietly", "ls -la", "a.py b.py"),
+        ("ctx-mark", "log-mark"),
+        appends=False,
+    ),
+    Case(
+        "mistral_vibe",
+        "mistral_vibe",
+        json.dumps({"metadata": VIBE, "messages": CHAT}, indent=2).encode(),
+        (("Fix the cart", "Fixed."), ("Thanks", "")),
+        ("quietly", "ls -la", "a.py b.py"),
+        ("You are",),
+        appends=False,
+    ),
+    Case(
+        "hermes",
+        "hermes",
+        json.dumps(
+            {
+                "session_id": "h-1",
+                "model": "m-1",
+                "platform": "cli",
+                "session_start": "2026-04-29T20:05:00Z",
+                "model_config": {"cwd": "/w/shop"},
+                "system_prompt": "sys-mark",
+                "messages": [*CHAT, {"role": "meta"}],
+            }
+        ).encode(),
+        (("Fix the cart", "Fixed."), ("Thanks", "")),
+        ("quietly", "ls -la", "a.py b.py"),
+        ("sys-mark", "You are"),
+        appends=False,
     ),
 )

@@ -95,7 +95,7 @@ def test_the_command_lines_store(tmp_path: Path) -> None:
         {"role": "system", "content": "You are"},
         {
             "role": "user",
-            "content": [text("<user_info>\nx\n</user_info>"), text("<user_query>\nRun ls\n</user_query>")],
+            "content": [text("<user_info>x</user_info>"), text("<user_query>\nRun ls\n</user_query>")],
         },
         {
             "role": "assistant",
@@ -106,7 +106,7 @@ def test_the_command_lines_store(tmp_path: Path) -> None:
         },
         {
             "role": "tool",
-            "content": [{"type": "tool-result", "toolCallId": "t1", "toolName": "Shell", "result": "a.py"}],
+            "content": [{"type": "tool-result", "toolCallId": "t1", "result": "a.py"}],
         },
         {"role": "assistant", "content": "One file."},
     ]
@@ -115,9 +115,7 @@ def test_the_command_lines_store(tmp_path: Path) -> None:
     blobs = [(i.hex(), json.dumps(m).encode()) for i, m in reversed(list(zip(ids, messages, strict=True)))]
     blobs += [("root", root), ("old", json.dumps({"role": "user", "content": "rewound"}).encode())]
     meta = {"agentId": "a-1", "name": "Files", "createdAt": MS, "lastUsedModel": "m-1", "latestRootBlobId": "root"}
-    script = (
-        "CREATE TABLE blobs (id TEXT PRIMARY KEY, data BLOB); CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);"
-    )
+    script = "CREATE TABLE blobs (id TEXT PRIMARY KEY, data BLOB); CREATE TABLE meta (key TEXT, value TEXT);"
     database(tmp_path / "store.db", script, {"blobs": blobs, "meta": [("0", json.dumps(meta).encode().hex())]})
     (result,) = read_tree(tmp_path)
     assert (result.agent, told(result)) == ("cursor", [("Run ls", "One file.")])
