@@ -16,6 +16,7 @@ from backfill.errors import BackfillError
 COMMANDS: dict[str, str] = {
     "run": "all stages: transcripts to a bundle; resumes by itself",
     "scan": "read transcripts into exchanges, occurrences and the ledger",
+    "archive": "keep raw transcripts in a private cold storage, and restore them",
     "work": "distill and embed the shards of one worker of a run",
     "merge": "merge runs and bundles into one bundle",
     "verify": "check a bundle or a run against its checksums and its own rows",

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from backfill import tables
+from backfill.cold import MARKER as COLD_MARKER
+from backfill.cold import cold_roots, is_cold, unpacked
+from backfill.cold import source_of as cold_source_of
 from backfill.config import Config, ScanConfig, to_tree
-from backfill.errors import Interrupted, UsageError
+from backfill.errors import Interrupted, ShardError, UsageError
 from backfill.ids import fingerprint
 from backfill.ledger import check as check_ledger
 from backfill.manifest import ShardManifest, publish
@@ -43,7 +46,8 @@ class Listing:
 def list_units(sources: Sequence[str]) -> Listing:
     """All regular files below the sources; links to folders are not followed. Raises UsageError on a missing one.
 
-    Files over which one session is spread are one unit (`sources.units.gather`).
+    Files over which one session is spread are one unit (`sources.units.gather`). A cold storage stands for the files
+    that it holds.
 
     A source that is a file is its own unit, named by its file name; below a folder, a unit is named by its POSIX path
     relative to the folder.
@@ -55,12 +59,13 @@ def list_units(sources: Sequence[str]) -> Listing:
         root = Path(given)
         if not root.exists():
             raise UsageError(f"the source {root} does not exist")
+        if is_cold(root):
+            for part, files in cold_roots(root):
+                roots.append(str(part))
+                units += [PlannedUnit(len(roots) - 1, f.path, f.size_bytes, f.mtime_ns) for f in files]
+            continue
         roots.append(str(root))
-        if root.is_file():
-            found = [(root.name, root)]
-        else:
-            found = list(_walk(root, warnings))
-        for source, path in found:
+        for source, path in walk_files(root, warnings):
             try:
                 status = path.stat()
             except OSError as error:
@@ -174,14 +179,30 @@ def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
     }
 
 
-def _walk(root: Path, warnings: list[str]) -> Iterable[tuple[str, Path]]:
+def walk_files(root: Path, warnings: list[str]) -> Iterable[tuple[str, Path]]:
+    """(source, path) of the file `root`, or of all files below the folder `root`; cold storages below it are left out.
+
+    A name that is not UTF-8 is shown with replacement characters.
+    """
+
     def refuse(error: OSError) -> None:
         warnings.append(f"{error.filename}: {error.strerror}")
 
-    for folder, _, names in os.walk(root, onerror=refuse):
+    if root.is_file():
+        yield _shown(root.name), root
+        return
+    for folder, below, names in os.walk(root, onerror=refuse):
+        if COLD_MARKER in names and is_cold(Path(folder)):
+            warnings.append(f"{folder}: a cold storage inside a source is not read; name it as a source of its own")
+            below.clear()
+            continue
         for name in names:
             path = Path(folder) / name
-            yield path.relative_to(root).as_posix().encode("utf-8", "surrogateescape").decode("utf-8", "replace"), path
+            yield _shown(path.relative_to(root).as_posix()), path
+
+
+def _shown(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _cut(units: Sequence[PlannedUnit], shard_bytes: int) -> tuple[ScanShard, ...]:
@@ -200,14 +221,26 @@ def _cut(units: Sequence[PlannedUnit], shard_bytes: int) -> tuple[ScanShard, ...
 
 
 def _read(root: Path, unit: PlannedUnit, config: ScanConfig, split_tokens: int) -> UnitResult:
-    path = root if root.is_file() else root / unit.source
-    members = [UnitFile(root / m.source, m.source, m.size_bytes) for m in unit.members]
     try:
-        return read_unit(path, unit.source, unit.size_bytes, config, split_tokens=split_tokens, members=members)
+        folder = cold_source_of(root)
+        if folder is None:
+            path = root if root.is_file() else root / unit.source
+            return _read_files(unit, [path, *(root / m.source for m in unit.members)], config, split_tokens)
+        keys = [(unit.source, unit.size_bytes, unit.mtime_ns)]
+        keys += [(m.source, m.size_bytes, m.mtime_ns) for m in unit.members]
+        with unpacked(folder, keys) as paths:
+            return _read_files(unit, paths, config, split_tokens)
+    except ShardError:
+        reason = "damaged"
     except OSError as error:
         reason = "vanished" if isinstance(error, FileNotFoundError) else "unreadable"
-        row = LedgerRow(unit.source, 0, unit.size_bytes, 0, "quarantined", reason, None, bytes(16))
-        return UnitResult(agent="", exchanges=[], occurrences=[], ledger=[row])
+    rows = [LedgerRow(name, 0, size, 0, "quarantined", reason, None, bytes(16)) for name, size in unit.sizes.items()]
+    return UnitResult(agent="", exchanges=[], occurrences=[], ledger=rows)
+
+
+def _read_files(unit: PlannedUnit, paths: Sequence[Path], config: ScanConfig, split_tokens: int) -> UnitResult:
+    members = [UnitFile(p, m.source, m.size_bytes) for p, m in zip(paths[1:], unit.members, strict=True)]
+    return read_unit(paths[0], unit.source, unit.size_bytes, config, split_tokens=split_tokens, members=members)
 
 
 def _all(groups: Iterable[Iterable[Any]]) -> list[Any]:
