@@ -26,13 +26,15 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class ScanConfig:
     """Reading of transcripts. `assume_tz` is an IANA zone for times without one; `max_tool_bytes` caps what is
-    stored of one tool result (head and tail together)."""
+    stored of one tool result (head and tail together). `documents` are globs of source paths that are read as
+    documents: Markdown, text, HTML."""
 
     workers: int = 1
     privacy: Literal["secrets", "mask", "off"] = "secrets"
     assume_tz: str = "UTC"
     max_tool_bytes: int = 4096
     agent: str = "auto"
+    documents: tuple[str, ...] = ()
     shard_bytes: int = 64 << 20
 
 
