@@ -18,7 +18,7 @@ from backfill.records import Act, AgentText, Prompt, Record, Skip, Thinking, Tit
 from backfill.sources.base import Head, Unit, as_text, parse_time, text_of
 from backfill.sources.document import fields
 from backfill.sources.jsonl import Decoder
-from backfill.sources.loose import loosely
+from backfill.sources.loose import loosely, mapping, string
 from backfill.sources.typed import merge_prompts, user_acts
 from backfill.sources.units import document_of, files_of
 
@@ -125,21 +125,17 @@ class _Task:
         self._calls: list[tuple[str, str]] = []  # (id, tool) without a result
         self._spoken: set[str] = set()  # calls that speak to the person; his answer is no result
         self._prompted = False
-        self._cwd = ""
+        self._cwd = self._title = ""
 
     def about(self, start: int, end: int, document: tuple[Any, list[Act]]) -> Record:
-        """The record of a file about the task: its id, title and folder, where it says them."""
+        """The record of a file about the task: its id, title and folder, where it says them. It belongs to no
+        session, so that messages keep their numbers when it comes later than they do."""
         value, acts = document
-        if not isinstance(value, dict):
-            return Record(start, end, acts or [Skip("meta")])
-        if isinstance(value.get("session_id"), str):
-            self._session = value["session_id"]
-        where = value.get("cwd") or value.get("workspace") or value.get("cwdOnTaskInitialization")
-        self._cwd = where if isinstance(where, str) else ""
-        details = value["metadata"] if isinstance(value.get("metadata"), dict) else {}
-        title = details.get("title")
-        titled: list[Act] = [Titled(title)] if isinstance(title, str) else []
-        return Record(start, end, [*titled, Skip("meta")], self._session, cwd=self._cwd)
+        value = mapping(value)
+        self._session = string(value.get("session_id")) or self._session
+        self._cwd = string(value.get("cwd") or value.get("workspace") or value.get("cwdOnTaskInitialization"))
+        self._title = string(mapping(value.get("metadata")).get("title"))
+        return Record(start, end, acts or [Skip("meta")])
 
     def message(self, start: int, end: int, message: _Message) -> Record:
         """The record of an API message."""
@@ -157,6 +153,9 @@ class _Task:
             record.cwd = where[1] if where else self._cwd
         else:
             record.acts = [Skip("system" if message.role else "meta")]
+        if self._title:
+            record.acts.insert(0, Titled(self._title))
+            self._title = ""
         record.at = parse_time(message.ts, self._assume_tz)[0] or self.at.get(self._n)
         self._n += 1
         return record

@@ -59,6 +59,7 @@ class MistralVibeReader:
     def records(self, unit: Unit) -> Iterator[Record]:
         """One record per message."""
         about: dict[str, Any] = {}
+        titled: list[Act] = []
         for member, inner in files_of(unit):
             name = PurePosixPath(member.source).name
             if unit.members and name == "messages.jsonl":
@@ -68,12 +69,15 @@ class MistralVibeReader:
                     if message is None:
                         yield Record(start, end, acts)
                     else:
-                        yield _placed(start, end, msgspec.structs.asdict(message), about, unit)
+                        record = _placed(start, end, msgspec.structs.asdict(message), about, unit)
+                        record.acts = titled + record.acts
+                        titled = []
+                        yield record
             elif unit.members:
                 value, acts = document_of(inner)
                 about = mapping(value)
-                acts = [*_titled(about), *(acts or [Skip("meta")])]
-                yield Record(member.start, member.end, acts, _session(about, unit) if about else "")
+                titled = _titled(about)
+                yield Record(member.start, member.end, acts or [Skip("meta")])
             else:
                 yield from _whole(inner)
 

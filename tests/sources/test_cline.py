@@ -97,6 +97,7 @@ def test_a_task_folder_is_one_session_counted_once(tmp_path: Path) -> None:
     assert {o.session_id for o in result.occurrences} == {"1772000000000"}
     first, second = sorted(result.occurrences, key=lambda o: o.byte_start)
     assert (first.started_at, second.started_at) == (MS * 1000, (MS + 8000) * 1000)
+    assert (first.anchor, second.anchor, first.n_records) == ("1", "5", 5)  # as where the file is alone
     assert fates(result)[:2] == [
         (f"{FOLDER}/history_item.json", 1, "skipped", "meta"),
         (f"{FOLDER}/ui_messages.json", 12, "skipped", "copy"),

@@ -86,7 +86,8 @@ def test_the_folder_of_vibe(tmp_path: Path) -> None:
     (result,) = read_tree(tmp_path)
     assert told(result) == [("Fix the cart", "Fixed.")]
     (o,) = result.occurrences
-    assert (o.session_id, o.source, o.byte_start, o.branch) == ("v-1", "session_1/messages.jsonl", 0, "main")
+    assert (o.session_id, o.anchor, o.source, o.byte_start) == ("v-1", "1", "session_1/messages.jsonl", 0)
+    assert (o.branch, o.title, o.cwd) == ("main", "Carts", "/w/shop")
     assert fates(result) == [
         ("session_1/meta.json", 1, "skipped", "meta"),
         ("session_1/messages.jsonl", 4, "part_of", ""),
