@@ -1,4 +1,4 @@
-"""Markdown transcripts, built by hand: Aider histories, SpecStory renderings."""
+"""Markdown transcripts, built by hand: Aider histories, SpecStory renderings, console copies."""
 
 from __future__ import annotations
 
@@ -186,7 +186,63 @@ thanks
 ---
 """
 
+CONSOLE = """claude
+╭──────────────────────────────╮
+│ ✻ Welcome to Claude Code!    │
+│                              │
+│   cwd: /home/ana/shop        │
+╰──────────────────────────────╯
+
+ ※ Tip: Hit Enter to queue, mark-tip
+
+> why is the build red? mark-prompt it has been
+  red since Monday
+
+
+✻ Thinking…
+
+  mark-thought: the lock file
+
+
+⏺ I look first, mark-first:
+
+  > a quoted line
+  1. the lock
+
+⏺ Bash(make build --mark-command)…
+
+  ⎿  Error: mark-result
+     > red
+     … +7 lines (ctrl+r to expand)
+
+⏺ Update(lock.toml)
+  ⎿  Updated lock.toml with 1 addition
+
+⏺ The lock was stale.
+
+> /cost
+  ⎿  Total cost: $0.02 mark-cost
+
+> commit it
+  ⎿  Interrupted by user
+"""
+
 CASES = (
+    Case(
+        "claude_console",
+        "claude_console",
+        CONSOLE.encode(),
+        (
+            (
+                "why is the build red? mark-prompt it has been\nred since Monday",
+                "I look first, mark-first:\n\n> a quoted line\n1. the lock\n\nThe lock was stale.",
+            ),
+            ("commit it", ""),
+        ),
+        ("mark-prompt", "mark-thought", "mark-first", "mark-command", "mark-result", "mark-cost"),
+        ("mark-tip",),
+        source="shop/diary/day-003.md",
+    ),
     Case(
         "aider",
         "aider",

@@ -1,4 +1,4 @@
-"""Aider histories and SpecStory renderings: sessions, anchors, times, tools, and the traps of each format."""
+"""Aider histories, SpecStory renderings, console copies: sessions, anchors, times, tools, the traps of each format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from backfill.sources import UnitResult, detect
 from backfill.types import ToolCall
 from tests.claude_lines import read, texts
-from tests.sources.markdown_files import AIDER, OLD, SPECSTORY, UUID
+from tests.sources.markdown_files import AIDER, CONSOLE, OLD, SPECSTORY, UUID
 
 HISTORY = "shop/.aider.chat.history.md"
 STARTED = "# aider chat started at 2026-03-01 10:00:00\n\n"
@@ -168,3 +168,37 @@ def test_a_rendering_is_claimed_by_its_comment_not_by_its_name() -> None:
     body = SPECSTORY.partition("\n\n")[2].replace("# 2026", "## 2026", 1).encode()
     assert detect(body, "x.txt") is not None
     assert detect(b"# Notes\n\n_**User**_\n\nhi\n", ".specstory/history/a.md") is None
+
+
+def console(tmp_path: Path, text: str) -> UnitResult:
+    return read(tmp_path, text.encode(), source="shop/diary/day-003.md")
+
+
+def test_a_console_copy_says_session_and_folder(tmp_path: Path) -> None:
+    twice = console(tmp_path, CONSOLE + CONSOLE)
+    places = sorted(twice.occurrences, key=lambda o: o.byte_start)
+    assert [(o.session_id.partition("#")[2], o.anchor, o.cwd, o.started_at) for o in places] == [
+        ("0", "4", "/home/ana/shop", None),
+        ("0", "14", "/home/ana/shop", None),
+        ("1", "3", "/home/ana/shop", None),
+        ("1", "13", "/home/ana/shop", None),
+    ]
+
+
+def test_console_tools_meet_their_results(tmp_path: Path) -> None:
+    assert [(t.name, t.input, t.paths, t.head) for t in tools(console(tmp_path, CONSOLE))] == [
+        (
+            "Bash",
+            "make build --mark-command",
+            (),
+            "Error: mark-result\n   > red\n   … +7 lines (ctrl+r to expand)",
+        ),
+        ("Edit", '{"file_path":"lock.toml"}', ("lock.toml",), "Updated lock.toml with 1 addition"),
+        ("", "", (), "Total cost: $0.02 mark-cost"),
+        ("", "", (), "Interrupted by user"),
+    ]
+
+
+def test_a_text_that_only_quotes_is_no_console_copy() -> None:
+    assert detect(b"# Notes\n\n> quoted\n\n- item\n", "a.md") is None
+    assert detect("> one\n\n⏺ two\n".encode(), "a.md") is None
