@@ -71,6 +71,7 @@ class OpenHandsReader:
 
     name = "openhands"
     version = 1
+    spans_files = True
 
     def claims(self, head: Head) -> bool:
         """By the shape of the first event, or of a run of an evaluation."""
@@ -82,7 +83,10 @@ class OpenHandsReader:
         """One record per event."""
         decoder = Decoder(_Event, _lenient, _is_known, unit)
         body = unit.head.removeprefix(b"\xef\xbb\xbf").lstrip()
-        if body[:1] == b"[" or body.partition(b"\n")[0].rstrip() == b"{":
+        session = unit.source
+        if unit.members:  # the SDK keeps a conversation as CONVERSATION/events/event-NUMBER-ID.json
+            pieces, session = elements(unit), unit.source.rpartition("/events/")[0] or unit.source
+        elif body[:1] == b"[" or body.partition(b"\n")[0].rstrip() == b"{":
             pieces = elements(unit)
         else:
             pieces = lines(unit)
@@ -94,7 +98,7 @@ class OpenHandsReader:
                 yield from _run(piece.start, piece.data, f"{unit.source}#{runs}", unit)
                 runs += 1
             else:
-                yield _record(piece.start, piece.end, event, unit.source, unit.assume_tz)
+                yield _record(piece.start, piece.end, event, session, unit.assume_tz)
 
 
 def _run(offset: int, data: bytes, session: str, unit: Unit) -> Iterator[Record]:

@@ -87,6 +87,8 @@ def _place(source: str, names: frozenset[str]) -> Place | None:
     for fixed, needed in ((_TASK_FILES, _TASK_FILES[2:]), (_VIBE_FILES, _VIBE_FILES[1:])):
         if name in fixed and any(folder + slash + n in names for n in needed):
             return folder + slash, (fixed.index(name),)
+    if f"/{folder}".endswith("/events") and name.startswith("event-") and name.endswith(".json"):
+        return folder + slash, (name,)
     if source.endswith(".messages.json") and source.removesuffix(".messages.json") + ".json" in names:
         return source.removesuffix(".messages.json"), (1,)
     if source.endswith(".json") and source.removesuffix(".json") + ".messages.json" in names:

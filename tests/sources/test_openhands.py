@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from backfill.config import ScanConfig
+from backfill.ledger import check
+from backfill.scan import list_units
+from backfill.sources import read_unit
+from backfill.sources.units import UnitFile
 from tests.claude_lines import read, texts
 from tests.sources.openhands_files import action, as_lines, events, run_line, sdk_events, seen
 
@@ -37,6 +42,25 @@ def test_every_run_of_an_evaluation_is_a_session(tmp_path: Path) -> None:
     result = read(tmp_path, as_lines([run_line(ask, "a"), run_line([], "b"), run_line(ask, "c")]))
     assert [o.session_id for o in result.occurrences] == ["proj/s.jsonl#0", "proj/s.jsonl#2"]
     assert len(result.exchanges) == 1
+
+
+def test_a_folder_of_event_files_is_one_conversation(tmp_path: Path) -> None:
+    folder = tmp_path / "conversations" / "c1" / "events"
+    folder.mkdir(parents=True)
+    for k, event in enumerate(sdk_events()):
+        (folder / f"event-{k:05d}-{event['id']}.json").write_text(json.dumps(event), encoding="utf-8")
+    (unit,) = list_units([str(tmp_path)]).units
+    members = [UnitFile(tmp_path / m.source, m.source, m.size_bytes) for m in unit.members]
+    result = read_unit(tmp_path / unit.source, unit.source, unit.size_bytes, ScanConfig(), members=members)
+    assert sorted(texts(result)) == [
+        ("Open it: mark-open", "I list.\n\nOpen."),
+        ("Thanks, close it: mark-close", "Closed."),
+    ]
+    assert [(o.session_id, o.anchor) for o in result.occurrences] == [
+        ("conversations/c1", "e1"),
+        ("conversations/c1", "e6"),
+    ]
+    assert check(result.ledger, unit.sizes, {e.exchange_id for e in result.exchanges}) == []
 
 
 def test_rejections_errors_and_commands_of_a_person(tmp_path: Path) -> None:
