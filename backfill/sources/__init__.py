@@ -29,6 +29,7 @@ from backfill.sources.base import FolderReader, Head, Reader, Unit
 from backfill.sources.chatgpt import ChatGPTReader
 from backfill.sources.claude_ai import ClaudeAIReader
 from backfill.sources.claude_code import ClaudeCodeReader
+from backfill.sources.claude_console import ClaudeConsoleReader
 from backfill.sources.cline import ClineReader
 from backfill.sources.codex import CodexReader
 from backfill.sources.continue_dev import ContinueReader
@@ -68,6 +69,7 @@ _MAX_HEAD_LINES, _MAX_HEAD_VALUES = 200, 20
 
 # Specific formats first, the generic one last.
 READERS: tuple[Reader, ...] = (
+    ClaudeConsoleReader(),
     SpecStoryReader(),
     AiderReader(),
     ClaudeCodeReader(),
