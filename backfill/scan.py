@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from backfill import tables
 from backfill.cold import MARKER as COLD_MARKER
@@ -23,13 +21,15 @@ from backfill.cold import source_of as cold_source_of
 from backfill.config import Config, ScanConfig, to_tree
 from backfill.errors import Interrupted, ShardError, UsageError
 from backfill.ids import fingerprint
-from backfill.ledger import check as check_ledger
 from backfill.manifest import ShardManifest, publish
 from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
 from backfill.sources import SOURCES_VERSION, read_unit, reader_named
 from backfill.sources.result import UnitResult
 from backfill.sources.units import UnitFile, gather
-from backfill.types import LedgerRow
+from backfill.spill import ExchangeRows
+from backfill.totals import scan_summary as scan_summary
+from backfill.totals import shard_stats
+from backfill.types import Exchange, LedgerRow
 
 STAGE_VERSION = 1
 
@@ -126,57 +126,15 @@ def scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], bo
             raise Interrupted("stopped while reading transcripts")
         results.append(_read(Path(plan.roots[unit.root]), unit, config.scan, config.distill.split_tokens))
     writers: dict[tuple[str, str], Callable[[Path], int]] = {
-        ("exchanges", ".parquet"): partial(tables.write_table, tables.EXCHANGES, _all(r.exchanges for r in results)),
-        ("occurrences", ".parquet"): partial(
-            tables.write_table, tables.OCCURRENCES, _all(r.occurrences for r in results)
-        ),
-        ("ledger", ".parquet"): partial(tables.write_table, tables.LEDGER, _all(r.ledger for r in results)),
+        (table.name, ".parquet"): partial(tables.write_table, table, rows)
+        for table, rows in (
+            (tables.EXCHANGES, _exchanges(results)),
+            (tables.OCCURRENCES, [row for result in results for row in result.occurrences]),
+            (tables.LEDGER, [row for result in results for row in result.ledger]),
+        )
     }
-    stats = _shard_stats(results, plan.scan_shards[shard].units, time.monotonic() - started)
+    stats = shard_stats(results, plan.scan_shards[shard].units, time.monotonic() - started)
     return publish(run.exchanges, "scan", shard, plan.scan_fingerprint, writers, stats=stats)
-
-
-def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
-    """Totals of all finished scan shards: the `scan --json` record, with a table per format."""
-    states: Counter[str] = Counter()
-    secrets: Counter[str] = Counter()
-    formats: dict[str, Counter[str]] = {}
-    records = decode_errors = 0
-    ids: dict[str, set[Any]] = {"exchanges": set(), "occurrences": set(), "sessions": set()}
-    problems: list[str] = []
-    for shard in range(len(plan.scan_shards)):
-        manifest = run.scan_manifest(plan, shard)
-        if manifest is None:
-            continue
-        stats = manifest.stats
-        records += stats["records"]
-        decode_errors += stats["decode_errors"]
-        states.update(stats["states"])
-        secrets.update(stats["secrets"])
-        for agent, counts in stats["formats"].items():
-            formats.setdefault(agent, Counter()).update(counts)
-        _collect_ids(run.exchanges / manifest.file("occurrences").name, ids)
-        problems += stats["problems"]
-    return {
-        "files": sum(1 + len(u.members) for s in plan.scan_shards for u in s.units),
-        "records": records,
-        "states": dict(sorted(states.items())),
-        "exchanges": len(ids["exchanges"]),
-        "occurrences": len(ids["occurrences"]),
-        "sessions": len(ids["sessions"]),
-        "duplicates": states["duplicate"],
-        "skipped": states["skipped"],
-        "quarantined": states["quarantined"],
-        "pending": states["pending"],
-        "secrets": dict(sorted(secrets.items())),
-        "decode_errors": decode_errors,
-        "formats": {agent: dict(sorted(c.items())) for agent, c in sorted(formats.items())},
-        "bytes": sum(u.total_bytes for s in plan.scan_shards for u in s.units),
-        "seconds": round(seconds, 3),
-        "balanced": not problems,
-        "problems": problems[:20],
-        "warnings": list(plan.warnings),
-    }
 
 
 def walk_files(root: Path, warnings: list[str]) -> Iterable[tuple[str, Path]]:
@@ -243,41 +201,10 @@ def _read_files(unit: PlannedUnit, paths: Sequence[Path], config: ScanConfig, sp
     return read_unit(paths[0], unit.source, unit.size_bytes, config, split_tokens=split_tokens, members=members)
 
 
-def _all(groups: Iterable[Iterable[Any]]) -> list[Any]:
-    return [row for group in groups for row in group]
-
-
-def _shard_stats(results: Sequence[UnitResult], units: Sequence[PlannedUnit], seconds: float) -> dict[str, Any]:
-    states: Counter[str] = Counter()
-    secrets: Counter[str] = Counter()
-    formats: dict[str, Counter[str]] = {}
-    problems: list[str] = []
-    for result, unit in zip(results, units, strict=True):
-        counts = formats.setdefault(result.agent or "none", Counter())
-        counts.update(files=len(unit.sizes), bytes=unit.total_bytes)
-        counts.update(exchanges=len(result.exchanges), occurrences=len(result.occurrences))
-        for row in result.ledger:
-            states[row.state] += row.n_records
-            counts[row.state] += row.n_records
-            if row.reason:
-                counts[f"{row.state}:{row.reason}"] += row.n_records
-        secrets.update(result.secrets)
-        ids = {e.exchange_id for e in result.exchanges}
-        problems += check_ledger(result.ledger, unit.sizes, ids)
-    return {
-        "records": sum(states.values()),
-        "states": dict(states),
-        "secrets": dict(secrets),
-        "decode_errors": sum(r.decode_errors for r in results),
-        "formats": {agent: dict(c) for agent, c in formats.items()},
-        "problems": problems[:100],
-        "bytes": sum(u.total_bytes for u in units),
-        "seconds": round(seconds, 3),
-    }
-
-
-def _collect_ids(path: Path, ids: dict[str, set[Any]]) -> None:
-    for row in tables.iter_table(tables.OCCURRENCES, path):
-        ids["exchanges"].add(row.exchange_id)
-        ids["occurrences"].add((row.agent, row.session_id, row.anchor, row.part))
-        ids["sessions"].add((row.agent, row.session_id))
+def _exchanges(results: Sequence[UnitResult]) -> Sequence[Exchange]:
+    if len(results) == 1:
+        return results[0].exchanges
+    rows = ExchangeRows()
+    for result in results:
+        rows.extend(result.exchanges)
+    return rows.settled()
