@@ -107,6 +107,8 @@ def tool_paths(
     kind = _kind(name)
     if isinstance(arguments, str):
         arguments = _parse(arguments, kind)
+    if not isinstance(arguments, Mapping):
+        return []
     rows: list[tuple[str, FileAction]] = []
     for path, action in _raw(name, kind, arguments, result_text or ""):
         if not _writable(path):

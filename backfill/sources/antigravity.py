@@ -26,8 +26,8 @@ class _Line(msgspec.Struct, gc=False):
     """A step."""
 
     step_index: Any = None
-    source: Any = None
-    type: Any = None
+    source: str | None = None
+    type: str | None = None
     created_at: Any = None
     content: Any = None
     thinking: Any = None

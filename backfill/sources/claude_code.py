@@ -53,7 +53,7 @@ class ClaudeCodeReader:
     def claims(self, head: Head) -> bool:
         """By the first record of a known type that carries a message, a session or a title."""
         for value in head.objects:
-            if value.get("type") not in _TYPES:
+            if not isinstance(value.get("type"), str) or value["type"] not in _TYPES:
                 continue
             message = value.get("message")
             if value.keys() & _FOREIGN or (isinstance(message, dict) and "parts" in message):

@@ -17,7 +17,7 @@ from backfill.records import Act, AgentText, Compacted, Prompt, Record, Skip, Th
 from backfill.sources.base import Head, Unit, parse_arguments, parse_time
 from backfill.sources.doubles import COPY, Doubles
 from backfill.sources.jsonl import Decoder, lines
-from backfill.sources.loose import loosely, mapping, objects, readable, string
+from backfill.sources.loose import loosely, mapping, objects, one_of, readable, string
 from backfill.sources.typed import user_acts
 
 _WRAPPED = frozenset(("session_meta", "response_item", "event_msg", "turn_context", "compacted"))
@@ -41,8 +41,8 @@ _IDE_CONTEXT, _IDE_REQUEST = "# Context from my IDE setup:", "## My request for 
 class _Item(msgspec.Struct, gc=False):
     """A payload, or a bare item of an old rollout."""
 
-    type: Any = None
-    role: Any = None
+    type: str | None = None
+    role: str | None = None
     content: Any = None
     message: Any = None
     name: Any = None
@@ -72,7 +72,7 @@ class _Line(msgspec.Struct, gc=False):
     """The envelope of a line."""
 
     timestamp: Any = None
-    type: Any = None
+    type: str | None = None
     payload: _Item | None = None
 
 
@@ -89,12 +89,18 @@ class CodexReader:
     def claims(self, head: Head) -> bool:
         """By a line with a payload of a known type, by the header of an old rollout, or by its bare items."""
         first = head.objects[0] if head.objects else {}
-        if any(value.get("type") in _WRAPPED and isinstance(value.get("payload"), dict) for value in head.objects[:5]):
+        if any(
+            one_of(value.get("type"), _WRAPPED) and isinstance(value.get("payload"), dict) for value in head.objects[:5]
+        ):
             return True
         if {"id", "timestamp", "instructions"} <= first.keys() and "messages" not in first:
             return True
-        if first and all("role" in v or v.get("type") in _BARE for v in head.objects[:3]) and not first.keys() & _FOREIGN:
-            bare = [value for value in head.objects if value.get("type") in _BARE - {"message"}]
+        if (
+            first
+            and all("role" in v or one_of(v.get("type"), _BARE) for v in head.objects[:3])
+            and not first.keys() & _FOREIGN
+        ):
+            bare = [value for value in head.objects if one_of(value.get("type"), _BARE - {"message"})]
             return any(value.keys() & {"call_id", "function", "summary", "result"} for value in bare)
         begins = head.raw[:200]
         return not head.complete_lines and b'"payload"' in begins and b'"session_meta"' in begins

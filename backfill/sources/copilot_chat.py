@@ -16,7 +16,7 @@ import msgspec
 from backfill.records import Act, AgentText, Record, Skip, Thinking, Titled, ToolResult, ToolUse
 from backfill.sources.base import Head, Unit, parse_arguments, parse_time
 from backfill.sources.jsonl import Decoder, Line, elements, lines
-from backfill.sources.loose import loosely, mapping, objects, readable, sequence, string
+from backfill.sources.loose import loosely, mapping, objects, one_of, readable, sequence, string
 from backfill.sources.nested import array_in, reading
 from backfill.sources.typed import user_acts
 
@@ -126,7 +126,7 @@ class _Log:
                 yield self._record(piece, [Skip("meta")])
         elif path == ["customTitle"] and string(change.v):
             yield from self.pass_by(self._record(piece, [Titled(change.v, given=True)]))
-        elif len(path) > 2 and path[0] == "requests" and path[1] == len(self._ids) - 1 and path[2] in _SPOKEN:
+        elif len(path) > 2 and path[0] == "requests" and path[1] == len(self._ids) - 1 and one_of(path[2], _SPOKEN):
             self._held.append((self._record(piece, [Skip("meta")]), self._set(path[2:], change)))
         else:
             yield from self.pass_by(self._record(piece, [Skip("meta")]))

@@ -27,7 +27,7 @@ _SKIPPED = {"abort": "interrupted", "session.error": "api_error", "system.messag
 class _Line(msgspec.Struct, gc=False):
     """An event."""
 
-    type: Any = None
+    type: str | None = None
     data: Any = None
     id: Any = None
     timestamp: Any = None

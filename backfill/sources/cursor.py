@@ -48,7 +48,7 @@ class CursorReader:
         if not head.objects:
             return not head.complete_lines and head.raw.startswith(b'{"role":"user","message":{')
         first = head.objects[0]
-        if first.get("role") not in _ROLES or first.keys() & {"uuid", "sessionId", "type", "ts", "parentUuid"}:
+        if str(first.get("role")) not in _ROLES or first.keys() & {"uuid", "sessionId", "type", "ts", "parentUuid"}:
             return False
         return isinstance(first.get("message"), dict) and "content" in first["message"]
 

@@ -25,7 +25,7 @@ _PROMPT_WEIGHT = 2
 class _Line(msgspec.Struct, gc=False):
     """The header or an event."""
 
-    type: Any = None
+    type: str | None = None
     id: Any = None
     cwd: Any = None
     parentId: Any = None  # noqa: N815

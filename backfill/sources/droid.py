@@ -26,7 +26,7 @@ _TYPES = frozenset((
 class _Line(msgspec.Struct, gc=False):
     """A line of a session file or of the stream."""
 
-    type: Any = None
+    type: str | None = None
     id: Any = None
     timestamp: Any = None
     message: Any = None
@@ -37,7 +37,7 @@ class _Line(msgspec.Struct, gc=False):
     session_id: Any = None
     parent: Any = None
     model: Any = None
-    role: Any = None
+    role: str | None = None
     text: Any = None
     toolName: Any = None  # noqa: N815
     parameters: Any = None

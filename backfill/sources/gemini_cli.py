@@ -19,7 +19,7 @@ from backfill.records import Act, AgentText, Prompt, Record, Skip, Thinking, Tit
 from backfill.sources.base import Head, Unit, parse_arguments, parse_time
 from backfill.sources.document import fields
 from backfill.sources.jsonl import Decoder, Line, lines
-from backfill.sources.loose import loosely, mapping, objects, readable, string, words
+from backfill.sources.loose import loosely, mapping, objects, one_of, readable, string, words
 from backfill.sources.nested import array_in, reading
 from backfill.sources.typed import user_acts
 
@@ -36,7 +36,7 @@ class _Message(msgspec.Struct, gc=False):
 
     id: Any = None
     timestamp: Any = None
-    type: Any = None
+    type: str | None = None
     content: Any = None
     thoughts: Any = None
     toolCalls: Any = None  # noqa: N815
@@ -46,7 +46,7 @@ class _Message(msgspec.Struct, gc=False):
     summary: Any = None
     patch: Any = msgspec.field(default=None, name="$set")
     rewind: Any = msgspec.field(default=None, name="$rewindTo")
-    role: Any = None
+    role: str | None = None
     session_id: Any = None
     tool_name: Any = None
     tool_id: Any = None
@@ -91,7 +91,7 @@ class GeminiCliReader:
             return True
         if _HISTORY.match(head.raw):
             return True
-        if first.get("type") in _STREAM and ("session_id" in first or "ts" in first) and "uuid" not in first:
+        if one_of(first.get("type"), _STREAM) and ("session_id" in first or "ts" in first) and "uuid" not in first:
             return any(value.get("type") == "init" and "session_id" in value for value in head.objects[:5])
         begins = head.raw[:2000].lstrip()
         return begins.startswith(b"{") and b'"projectHash":' in begins and b'"sessionId":' in begins

@@ -15,7 +15,7 @@ import msgspec
 from backfill.records import Act, AgentText, Prompt, Record, Skip, Thinking, ToolResult, ToolUse
 from backfill.sources.base import Head, Unit, parse_arguments
 from backfill.sources.jsonl import Decoder, lines
-from backfill.sources.loose import loosely, mapping, objects, readable, string, words
+from backfill.sources.loose import loosely, mapping, objects, one_of, readable, string, words
 from backfill.sources.typed import user_acts
 
 _TYPES = frozenset(("system", "user", "assistant", "reasoning", "tool_result", "backend_tool_call"))
@@ -28,7 +28,7 @@ _QUERY = re.compile(r"\s*<user_query>\s*(.*?)\s*</user_query>\s*", re.DOTALL)
 class _Line(msgspec.Struct, gc=False):
     """A record of the history."""
 
-    type: Any = None
+    type: str | None = None
     content: Any = None
     synthetic_reason: Any = None
     summary: Any = None
@@ -47,7 +47,9 @@ class GrokReader:
     def claims(self, head: Head) -> bool:
         """By types and marks of its records; there is no header."""
         seen = head.objects[:8]
-        if not seen or any(value.get("type") not in _TYPES or "uuid" in value or "role" in value for value in seen):
+        if not seen or any(
+            not one_of(value.get("type"), _TYPES) or "uuid" in value or "role" in value for value in seen
+        ):
             return False
         return any(value.keys() & _MARKS for value in head.objects)
 

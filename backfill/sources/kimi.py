@@ -40,7 +40,7 @@ _FOLDER = re.compile(r"(?:^|/)([^/]+)/agents/([^/]+)/wire\.jsonl$")
 class _Line(msgspec.Struct, gc=False):
     """A record of the wire."""
 
-    type: Any = None
+    type: str | None = None
     time: Any = None
     message: Any = None
     event: Any = None
@@ -109,22 +109,21 @@ class _Wire:
             return self._text(record, string(event.get("stepUuid")), string(part.get("text")))
         return chain(self.spoken(), self._other(record, kind, line))
 
-    def spoken(self) -> Iterator[Record]:
+    def spoken(self) -> list[Record]:
         """The parts of one text: the first brings it, the others belong to it."""
         pieces, texts = self._pieces, self._texts
         self._pieces, self._texts = [], []
         if pieces:
             self.doubles.turn("user")
             pieces[0].acts = [AgentText("".join(texts))]
-        for record in pieces:
-            yield from self.doubles.other(record)
+        return [ready for record in pieces for ready in self.doubles.other(record)]
 
     def _text(self, record: Record, step: str, text: str) -> Iterator[Record]:
-        ready = iter(()) if self._pieces and self._pieces[0].turn == step else self.spoken()
-        yield from ready
+        ready = [] if self._pieces and self._pieces[0].turn == step else self.spoken()
         record.turn, record.acts = step, [AgentText("")]
         self._pieces.append(record)
         self._texts.append(text)
+        return iter(ready)
 
     def _other(self, record: Record, kind: str, line: _Line) -> Iterator[Record]:
         if kind == "turn.prompt":

@@ -5,7 +5,7 @@ Deliberately absent: anything about one format.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,6 +35,11 @@ def loosely(shape: type[S]) -> Callable[[Any], S | None]:
 def string(value: Any) -> str:
     """The value if it is text, else nothing."""
     return value if isinstance(value, str) else ""
+
+
+def one_of(value: Any, known: Container[str]) -> bool:
+    """Whether the value is one of the known words; any JSON value may be asked about."""
+    return isinstance(value, str) and value in known
 
 
 def mapping(value: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class _Line(msgspec.Struct, gc=False):
     id: Any = None
     stream: Any = None
     recorded_at: Any = None
-    payload_type: Any = None
+    payload_type: str | None = None
     payload: Any = None
 
 

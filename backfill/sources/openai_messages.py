@@ -272,7 +272,8 @@ def _tool_use(call_id: Any, function: Any) -> ToolUse:
 def _is_message(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and value.get("role") in _ROLES
+        and isinstance(value.get("role"), str)
+        and value["role"] in _ROLES
         and ("content" in value or "tool_calls" in value)
         and not (_FOREIGN & value.keys() - ({"type"} if value.get("type") == "message" else set()))
     )

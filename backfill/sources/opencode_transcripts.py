@@ -46,7 +46,7 @@ class OpenCodeTranscriptsReader:
             return not head.complete_lines and head.raw.startswith(b'{"type":"user","timestamp":"')
         first = head.objects[0]
         return (
-            first.get("type") in _TYPES
+            str(first.get("type")) in _TYPES
             and "timestamp" in first
             and first.keys() <= _KEYS
             and bool({"content", "tool_name"} & first.keys())

@@ -238,7 +238,9 @@ def _sdk_action(event: _Event, call_id: str) -> list[Act]:
 
 
 def _is_event(value: Any) -> bool:
-    if not isinstance(value, dict) or value.get("source") not in _SOURCES or "timestamp" not in value:
+    if not isinstance(value, dict) or "timestamp" not in value:
+        return False
+    if not isinstance(value.get("source"), str) or value["source"] not in _SOURCES:
         return False
     kind = value.get("kind")
     if isinstance(kind, str):

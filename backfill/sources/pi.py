@@ -18,7 +18,7 @@ import msgspec
 from backfill.records import Act, AgentText, Compacted, Prompt, Record, Skip, Thinking, Titled, ToolResult, ToolUse
 from backfill.sources.base import Head, Unit, parse_arguments, parse_time
 from backfill.sources.jsonl import Decoder, lines
-from backfill.sources.loose import loosely, mapping, objects, string, words
+from backfill.sources.loose import loosely, mapping, objects, one_of, string, words
 from backfill.sources.typed import user_acts
 
 _TYPES = frozenset((
@@ -35,7 +35,7 @@ _SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class _Line(msgspec.Struct, gc=False):
     """A record of the tree, or the header."""
 
-    type: Any = None
+    type: str | None = None
     id: Any = None
     parentId: Any = None  # noqa: N815
     timestamp: Any = None
@@ -70,7 +70,7 @@ class PiReader:
             return False
         if len(head.objects) == 1:
             return "timestamp" in first or "cwd" in first
-        return any(value.get("type") in _TYPES - {"session"} for value in head.objects[1:])
+        return any(one_of(value.get("type"), _TYPES - {"session"}) for value in head.objects[1:])
 
     def records(self, unit: Unit) -> Iterator[Record]:
         """One record per line."""

@@ -16,7 +16,7 @@ from backfill.records import Act, AgentText, Compacted, Prompt, Record, Skip, Th
 from backfill.sources.base import Head, Unit, parse_arguments, parse_time
 from backfill.sources.gemini_cli import response_text
 from backfill.sources.jsonl import Decoder, lines
-from backfill.sources.loose import loosely, mapping, objects, string
+from backfill.sources.loose import loosely, mapping, objects, one_of, string
 from backfill.sources.typed import user_acts
 
 _TYPES = frozenset(("user", "assistant", "tool_result", "system"))
@@ -25,8 +25,8 @@ _TYPES = frozenset(("user", "assistant", "tool_result", "system"))
 class _Line(msgspec.Struct, gc=False):
     """What is read of one line."""
 
-    type: Any = None
-    subtype: Any = None
+    type: str | None = None
+    subtype: str | None = None
     uuid: Any = None
     parentUuid: Any = msgspec.UNSET  # noqa: N815
     sessionId: Any = None  # noqa: N815
@@ -34,7 +34,7 @@ class _Line(msgspec.Struct, gc=False):
     cwd: Any = None
     gitBranch: Any = None  # noqa: N815
     model: Any = None
-    provenance: Any = None
+    provenance: str | None = None
     message: Any = None
     systemPayload: Any = None  # noqa: N815
     toolCallResult: Any = None  # noqa: N815
@@ -49,7 +49,7 @@ class QwenCodeReader:
     def claims(self, head: Head) -> bool:
         """By the first record: the envelope with a message of parts, or a system record with its payload."""
         for value in head.objects:
-            if value.get("type") not in _TYPES or not isinstance(value.get("sessionId"), str):
+            if not one_of(value.get("type"), _TYPES) or not isinstance(value.get("sessionId"), str):
                 return False
             message = value.get("message")
             if isinstance(message, dict):
