@@ -171,7 +171,7 @@ def _kind(value: Mapping[str, Any], place: PurePosixPath | None = None) -> str:
     """What a document is: "session", "message", "part", or "" for something else."""
     if isinstance(value.get("sessionID"), str) and value.get("role") in ("user", "assistant"):
         return "message"
-    if value.get("type") in _PARTS and isinstance(value.get("id"), str):
+    if isinstance(value.get("type"), str) and value["type"] in _PARTS and isinstance(value.get("id"), str):
         at_home = place is not None and "part" in place.parts[-3:]
         return "part" if isinstance(value.get("messageID"), str) or at_home else ""
     if isinstance(value.get("id"), str) and isinstance(value.get("time"), dict) and "role" not in value:
