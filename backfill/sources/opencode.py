@@ -6,9 +6,8 @@ summaries of a message and snapshots; they repeat what parts say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from backfill.records import (
@@ -77,24 +76,25 @@ class OpenCodeReader:
         held: list[tuple[Any, ...]] | None = [] if _has_loose_parts(unit) else None
         for member, inner in files_of(unit):
             value, acts = document_of(inner)
-            place = PurePosixPath(member.source)
-            kind = _kind(value, place) if isinstance(value, dict) else ""
+            *above, name = member.source.split("/")
+            folder = above[-1] if above else ""
+            kind = _kind(value, above) if isinstance(value, dict) else ""
             if kind == "session":
                 session = _session(value, unit.assume_tz)
                 session_of[session.id] = session
                 yield _located(_session_record(session), member.start, member.end)
             elif kind == "message":
-                message = _message(value, unit.assume_tz, place.parent.name)
-                messages[message.id] = messages[place.stem] = message
+                message = _message(value, unit.assume_tz, folder)
+                messages[message.id] = messages[name.removesuffix(".json")] = message
                 record = _located(_message_record(message, session_of.get(message.session)), member.start, member.end)
                 if held is None:
                     yield record
                 else:
                     held.append((message, "", record, None))
             elif kind == "part" and held is not None:
-                held.append((str(value.get("messageID") or place.parent.name), member.source, member, value))
+                held.append((str(value.get("messageID") or folder), member.source, member, value))
             elif kind == "part":
-                known = messages.get(str(value.get("messageID") or "")) or messages.get(place.parent.name)
+                known = messages.get(str(value.get("messageID") or "")) or messages.get(folder)
                 record = _part_record(value, known, session_of, unit.assume_tz)
                 yield _located(record, member.start, member.end)
             else:
@@ -167,12 +167,12 @@ def _session_row(database: Database, session_id: str) -> _Session | None:
     return _Session(session_id, parent, directory, title, parse_time(row[3], database.assume_tz)[0])
 
 
-def _kind(value: Mapping[str, Any], place: PurePosixPath | None = None) -> str:
-    """What a document is: "session", "message", "part", or "" for something else."""
+def _kind(value: Mapping[str, Any], above: Sequence[str] = ()) -> str:
+    """What a document is: "session", "message", "part", or "" for something else; `above` are its folders."""
     if isinstance(value.get("sessionID"), str) and value.get("role") in ("user", "assistant"):
         return "message"
     if isinstance(value.get("type"), str) and value["type"] in _PARTS and isinstance(value.get("id"), str):
-        at_home = place is not None and "part" in place.parts[-3:]
+        at_home = "part" in above[-3:]
         return "part" if isinstance(value.get("messageID"), str) or at_home else ""
     if isinstance(value.get("id"), str) and isinstance(value.get("time"), dict) and "role" not in value:
         return "session" if {"projectID", "directory"} & value.keys() or "title" in value else ""
@@ -181,9 +181,9 @@ def _kind(value: Mapping[str, Any], place: PurePosixPath | None = None) -> str:
 
 def _has_loose_parts(unit: Unit) -> bool:
     """Whether a part lies in a folder that is named after no message of the unit."""
-    places = [PurePosixPath(member.source) for member in unit.members]
-    stems = {place.stem for place in places if "message" in place.parts[-3:-2]}
-    return any("part" in p.parts[-4:-1] and p.parent.name not in stems for p in places if p.stem not in stems)
+    places = [member.source.removesuffix(".json").split("/") for member in unit.members]
+    stems = {place[-1] for place in places if "message" in place[-3:-2]}
+    return any("part" in place[-4:-1] and place[-2] not in stems for place in places if place[-1] not in stems)
 
 
 def _session(value: Mapping[str, Any], assume_tz: str) -> _Session:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+import msgspec
+
 from backfill.ids import ID_BYTES
 from backfill.ledger import Fate, LedgerBuilder
 from backfill.records import Act, Pending, Quarantine, Skip
@@ -169,13 +171,15 @@ class Concatenation:
         self.n_read = [0] * len(files)
         self.problems = [""] * len(files)
         self._hashes = [hashlib.blake2b(digest_size=ID_BYTES) for _ in files]
-        self._at = 0
+        self._at = self._index = 0
         self._open: BinaryIO | None = None
         self._opened = -1
 
     def read(self, size: int = -1, /) -> bytes:
         """At most `size` bytes, never over the end of a file; none only at the end of the last one."""
-        index = bisect_right([m.end for m in self.members], self._at)
+        while self._index < len(self.members) and self.members[self._index].end <= self._at:
+            self._index += 1
+        index = self._index
         if index == len(self.members):
             self.close()
             return b""
@@ -283,6 +287,10 @@ def document_of(unit: Unit) -> tuple[Any, list[Act]]:
     body = b"".join(pieces).removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n\0")
     if not body:
         return None, [Skip("empty")]
+    try:
+        return msgspec.json.decode(body.decode()), []
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # read leniently, or not at all
     try:
         value, broken = loads(body)
     except RecursionError:
