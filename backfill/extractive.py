@@ -1,34 +1,38 @@
 """The extractive distiller: palace objects from an exchange's own words, without an LLM.
 
-The core is one literal sentence of the prompt (the topic) and one of the agent (the outcome); the context is the most
-specific literal span outside them. A function of the exchange alone: no corpus statistics, no clock, no model.
-Work is bounded: of longer texts the first and last 20,000 characters are read. Deliberately absent: paraphrase.
+The core is one literal sentence of the prompt (the topic) and one of the agent (the outcome); the context is the
+literal sentence, cut at a clause end, that adds most to them. A function of the exchange alone: no corpus statistics,
+no clock, no model. Work is bounded: of longer texts the first and last 4,000 characters are read, of tool results the
+last six. Deliberately absent: paraphrase.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from backfill import ids
 from backfill.fidelity.handles import Handle, find_handles
-from backfill.rooms import rooms_of
+from backfill.rooms import STOP_WORDS, rooms_of
 from backfill.sentences import RAGGED, WORD, Sentence, cut_to, size_bytes, topic_words, weighed_sentences
 from backfill.text import tokens_est
 from backfill.toolpaths import files_touched
 from backfill.types import Exchange, PalaceObject, Tier
 
-EXTRACTIVE_VERSION: Final = 1
+EXTRACTIVE_VERSION: Final = 2
 
 MAX_CORE_BYTES = 128  # 32 tokens_est
-MAX_CONTEXT_BYTES = 64  # 16 tokens_est
+MAX_CONTEXT_BYTES = 60  # 15 tokens_est
 _TOPIC_BYTES = 60
+_MAX_WEIGHED = 12
+_MAX_TOOLS = 6
+_MAX_TOOL_CHARS = 2_000
 _FIELD = re.compile(r"tools\.(\d{1,6})\.(head|tail)")
-_ERROR_LINE = re.compile(
-    r"[^\n]*?(?:\b[A-Z]\w*(?:Error|Exception)\b|\b(?:error|Error|ERROR|FAIL|FAILED|fatal|panic|cannot|denied)\b)[^\n]*"
-)
+# Substring tests of a long output cost a fiftieth of one search with this pattern's alternatives at every place.
+_ERROR_HINTS = ("rror", "FAIL", "xception", "panic", "fatal", "denied")
+_ERROR_WORD = re.compile(r"\b(?:[A-Z]\w*(?:Error|Exception)|error|Error|ERROR|FAIL|FAILED|fatal|panic|cannot|denied)\b")
 _COMMAND = re.compile(
     r"(?:\$ )?(?:npm|npx|yarn|pnpm|git|go|cargo|python3?|pip|uv|pytest|make|docker|kubectl|gh|curl|node|bun|deno|mise"
     r"|bash)\s\S"
@@ -166,30 +170,32 @@ def _join(head: str, tail: str) -> str:
 def _best_context(
     exchange: Exchange, user: Sequence[Sentence], agent: Sequence[Sentence], core: str
 ) -> Candidate | None:
-    """The best candidate that the core does not already hold, with the words around it: alone, a name finds little."""
-    picked = sorted(agent, key=lambda s: -s.score)[:3] + sorted(user, key=lambda s: -s.score)[:1]
+    """The sentence that adds most to the core; where it holds no handle, a tool's error line goes before it.
+
+    What counts is what the sentence weighs and how many content words the core lacks: as a vector of its own, a
+    sentence finds more than a name with its neighbours does.
+    """
+    known = STOP_WORDS.union(WORD.findall(core.lower()))
     best: Candidate | None = None
-    spans = _span_candidates(picked, topic_words(user), core=core)
-    for candidate in (*_tool_candidates(exchange), *spans):
-        score = candidate.score - (4.0 if candidate.text in core else 0.0)
-        if best is None or score > best.score:
-            best = Candidate(candidate.kind, candidate.field, candidate.start, candidate.end, candidate.text, score)
+    for sentence in sorted((*agent, *user), key=lambda s: -s.score)[:_MAX_WEIGHED]:
+        if _plain(sentence.text)[:20] in core:
+            continue
+        text = cut_to(sentence.text, MAX_CONTEXT_BYTES)
+        score = sentence.score + 0.5 * min(len(set(WORD.findall(text.lower())) - known), 8)
+        if text and score > (best.score if best else 0.0):
+            start = sentence.start
+            best = Candidate("clause", sentence.field, start, start + len(text), text, score)
+    if best is None or not find_handles(best.text):
+        return next(_tool_candidates(exchange), best)
     return best
 
 
-def _span_candidates(
-    sentences: Sequence[Sentence], topic: frozenset[str], core: str | None = None
-) -> Iterator[Candidate]:
-    """Yields the handles of sentences, numbers with the words around them, and short clauses as a last resort.
-
-    With a `core`, every handle comes with the words around it, and sentences that the core holds weigh less.
-    """
+def _span_candidates(sentences: Sequence[Sentence], topic: frozenset[str]) -> Iterator[Candidate]:
+    """Yields the handles of sentences, numbers with the words around them, and short clauses as a last resort."""
     for sentence in sentences:
         text = sentence.text[:240]
-        if core is not None and text[:20] in core:
-            sentence = replace(sentence, score=sentence.score - 20.0)
         for handle in find_handles(text):
-            yield _of_handle(sentence, handle, topic, widen=core is not None)
+            yield _of_handle(sentence, handle, topic)
         clause = cut_to(text, MAX_CONTEXT_BYTES)
         if clause:
             start = sentence.start
@@ -197,10 +203,10 @@ def _span_candidates(
             yield Candidate("clause", sentence.field, start, start + len(clause), clause, score)
 
 
-def _of_handle(sentence: Sentence, handle: Handle, topic: frozenset[str], *, widen: bool) -> Candidate:
+def _of_handle(sentence: Sentence, handle: Handle, topic: frozenset[str]) -> Candidate:
     kind = "command" if handle.kind == "quoted" and _COMMAND.match(handle.text) else handle.kind
     start, end = handle.start, handle.end
-    if widen or kind in ("number", "error", "parameter", "version"):
+    if kind in ("number", "error", "parameter", "version"):
         start, end = _widen(sentence.text, start, end)
     elif size_bytes(handle.text) > MAX_CONTEXT_BYTES:
         end = start + len(cut_to(handle.text, MAX_CONTEXT_BYTES))
@@ -235,16 +241,25 @@ def _widen(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _tool_candidates(exchange: Exchange) -> Iterator[Candidate]:
-    """Yields the first error line of the latest tool results that have one."""
-    for number in range(len(exchange.tools) - 1, max(-1, len(exchange.tools) - 7), -1):
+    """Yields the first error line of the latest tool results that have one, the last result first."""
+    for number in range(len(exchange.tools) - 1, max(-1, len(exchange.tools) - 1 - _MAX_TOOLS), -1):
         tool = exchange.tools[number]
-        for part, text in (("tail", tool.tail[:2_000]), ("head", tool.head[:2_000])):
-            if "rror" not in text and "FAIL" not in text and "xception" not in text and "panic" not in text:
-                continue
-            match = _ERROR_LINE.search(text)
-            if not match:
-                continue
-            low = match.start() + len(match[0]) - len(match[0].lstrip())
-            body = cut_to(text[low : match.end()].rstrip(), MAX_CONTEXT_BYTES)
+        for part, text in (("tail", tool.tail[:_MAX_TOOL_CHARS]), ("head", tool.head[:_MAX_TOOL_CHARS])):
+            start, end = _error_line(text)
+            body = cut_to(text[start:end], MAX_CONTEXT_BYTES)
             if len(body) > 8:
-                yield Candidate("error", f"tools.{number}.{part}", low, low + len(body), body, 7.0)
+                yield Candidate("error", f"tools.{number}.{part}", start, start + len(body), body, 7.0)
+
+
+def _error_line(text: str) -> tuple[int, int]:
+    """Span of the first line that reports an error, without the white space around it; empty where there is none."""
+    places = [at for hint in _ERROR_HINTS if (at := text.find(hint)) >= 0]
+    start = text.rfind("\n", 0, min(places)) + 1 if places else len(text)
+    while start < len(text):
+        end = text.find("\n", start)
+        line = text[start : end if end >= 0 else len(text)]
+        if _ERROR_WORD.search(line):
+            low = start + len(line) - len(line.lstrip())
+            return low, low + len(line.strip())
+        start += len(line) + 1
+    return 0, 0

@@ -270,7 +270,7 @@ def _count_terms(text: str, weight: float, scores: dict[str, float], singles: di
             previous = ""
             continue
         singles[word] = singles.get(word, 0.0) + weight
-        if "_" in word or _HUMP.search(raw):
+        if "_" in word or (raw != word and _HUMP.search(raw)):
             scores[raw] = scores.get(raw, 0.0) + weight
         elif previous and match.start() - end == 1 and text[end] == " ":
             pair = f"{previous} {word}"

@@ -8,15 +8,16 @@ corpus. Work is bounded: both ends of a long text are read, and of many sentence
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from backfill.paths import word_set
 from backfill.rooms import STOP_WORDS
 from backfill.types import Exchange
 
-_WINDOW_CHARS = 20_000
-_MAX_SENTENCES = 48
+_WINDOW_CHARS = 4_000
+_MAX_SENTENCES = 32
+_TOPIC_SENTENCES = 6
 
 _STOP = re.compile(r"[.!?][*_\"'`)\]]*[ \t]+(?=\S)|[。！？]+[」』”）]*")
 _FENCE = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -52,16 +53,22 @@ _MECHANICS = re.compile(
     r"(?:let me\b|let's\b|i'll\b|i will\b|i'm going\b|now let me\b|now i\b|now,? let|next,? |looking at|sure\b"
     r"|great\b|perfect\b"
     r"|okay\b|ok\b|thanks|thank you|you're|good (?:question|catch|point|idea)"
+    r"|if you (?:need|have)|feel free|have a (?:great|nice|good)|i hope you|is there anything"
+    r"|please (?:let me know|confirm)"
     r"|i can see|i see\b|first,? |here's|here is|here are"
     r"|would you like|do you want|should i|want me|hi\b|hello|hey\b|excellent|got it|understood|absolutely|of course"
     r"|what (?:would|do) you|summary|yes\b.{0,6}$|no\b.{0,6}$|changes made|done[.!]?$|wow\b|我来|让我|好的)",
     re.IGNORECASE,
+)
+_COURTESY = re.compile(
+    r"thanks|thank you|(?:hi|hello|hey)\b|have a (?:great|nice|good)|i hope you|that's all", re.IGNORECASE
 )
 WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _CLAUSE = re.compile(
     r"[,;:，；：、](?=\s|[^\x00-\x7f])| (?=[-–—(]|(?:and|but|so|because|which|instead|when|since|if)\b )"
 )
 _DANGLING = re.compile(r"(?: (?:a|an|the|of|on|in|to|for|from|with|by|at|as|and|or|that|which|is|are|was|same|its?))+$")
+_TO_EDGE = re.compile(r".*\W", re.DOTALL)
 RAGGED = " ,;:([-–—*`\t"
 _HUMP = re.compile(r"[a-z][A-Z]")
 _DIGIT = re.compile(r"\d")
@@ -83,12 +90,18 @@ class Sentence:
 
 def weighed_sentences(exchange: Exchange) -> tuple[list[Sentence], list[Sentence]]:
     """The weighed sentences of the prompt and of the answer, in order."""
-    user = list(_split(exchange.user_text, "user_text"))
-    agent = list(_split(exchange.agent_text, "agent_text"))
-    topic = topic_words(user)
+    user = list(_split(exchange.user_text))
+    agent = list(_split(exchange.agent_text))
+    topic = _content_words(text for _, text in user[:_TOPIC_SENTENCES])
     return (
-        [_weigh_user(sentence, n, len(user)) for n, sentence in enumerate(user)],
-        [_weigh_agent(sentence, topic, n, len(agent)) for n, sentence in enumerate(agent)],
+        [
+            Sentence("user_text", start, start + len(text), text, _user_score(text, n, len(user)))
+            for n, (start, text) in enumerate(user)
+        ],
+        [
+            Sentence("agent_text", start, start + len(text), text, _agent_score(text, topic, n, len(agent)))
+            for n, (start, text) in enumerate(agent)
+        ],
     )
 
 
@@ -99,8 +112,8 @@ def _windows(text: str) -> list[tuple[int, str]]:
     return [(0, text[:_WINDOW_CHARS]), (len(text) - _WINDOW_CHARS, text[-_WINDOW_CHARS:])]
 
 
-def _split(text: str, field: str) -> Iterator[Sentence]:
-    """Yields the sentences and lines outside code fences and tables, without markup at their ends."""
+def _split(text: str) -> Iterator[tuple[int, str]]:
+    """Yields (start, text) of the sentences and lines outside code fences and tables, without markup at their ends."""
     for offset, window in _windows(text):
         pieces = list(_outside_fences(window))
         spans = [span for low, high in pieces for span in _breaks(window, low, high)]
@@ -113,7 +126,7 @@ def _split(text: str, field: str) -> Iterator[Sentence]:
                 continue
             if body.startswith("`") and body.endswith("`") and "`" not in body[1:-1] and " " not in body:
                 continue
-            yield Sentence(field, offset + low, offset + low + len(body), body, 0.0)
+            yield offset + low, body
 
 
 def _outside_fences(window: str) -> Iterator[tuple[int, int]]:
@@ -148,41 +161,45 @@ def _breaks(window: str, low: int, high: int) -> Iterator[tuple[int, int]]:
 
 def topic_words(sentences: Sequence[Sentence]) -> frozenset[str]:
     """The content words of the first sentences, lower case: what the exchange is about."""
-    text = " ".join(s.text for s in sentences[:6])[:1_000].lower()
-    return frozenset(w for w in WORD.findall(text) if w not in STOP_WORDS)
+    return _content_words(s.text for s in sentences[:_TOPIC_SENTENCES])
 
 
-def _weigh_user(sentence: Sentence, position: int, total: int) -> Sentence:
-    words = set(WORD.findall(sentence.text[:_READ_CHARS].lower())) - STOP_WORDS
+def _content_words(texts: Iterable[str]) -> frozenset[str]:
+    return frozenset(WORD.findall(" ".join(texts)[:1_000].lower())) - STOP_WORDS
+
+
+def _user_score(text: str, position: int, total: int) -> float:
+    words = set(WORD.findall(text[:_READ_CHARS].lower())) - STOP_WORDS
     score = 0.5 * min(len(words), 6) + (1.2 if position == 0 else 0.4 if position == total - 1 else 0.0)
-    score += 0.5 if sentence.text.endswith(("?", "？")) else 0.0
-    score += _length_score(sentence.text)
-    if not words or sentence.text.lower().strip(" .!,。！") in _TRIVIAL:
+    score += 0.5 if text.endswith(("?", "？")) else 0.0
+    score += _length_score(text)
+    if not words or text.lower().strip(" .!,。！") in _TRIVIAL:
         score -= 4.0
-    return Sentence(sentence.field, sentence.start, sentence.end, sentence.text, score)
-
-
-def _weigh_agent(sentence: Sentence, topic: frozenset[str], position: int, total: int) -> Sentence:
-    text = sentence.text[:_READ_CHARS]
-    words = set(WORD.findall(text.lower()))
-    score = 0.7 * min(len(words & topic), 4) + 0.15 * min(len(words - STOP_WORDS), 8)
-    hints = text.count("`") // 2 + text.count("_") + text.count("/") + text.count("=")
-    hints += bool(_DIGIT.search(text)) + bool(_HUMP.search(text))
-    score += 0.3 * min(hints, 4)
-    if not words.isdisjoint(_OUTCOMES) or (not text.isascii() and any(word in text for word in _OUTCOMES_CJK)):
-        score += 1.5
-    if _MECHANICS.match(text):
-        score -= 3.0
-    if text.endswith((":", "：")):
+    if _COURTESY.match(text):
         score -= 1.5
-    if text.endswith(("?", "？")):
+    return score
+
+
+def _agent_score(text: str, topic: frozenset[str], position: int, total: int) -> float:
+    read = text[:_READ_CHARS]
+    words = set(WORD.findall(read.lower()))
+    score = 0.7 * min(len(words & topic), 4) + 0.15 * min(len(words - STOP_WORDS), 8)
+    hints = read.count("`") // 2 + read.count("_") + read.count("/") + read.count("=")
+    hints += bool(_DIGIT.search(read)) + bool(_HUMP.search(read))
+    score += 0.3 * min(hints, 4)
+    if not words.isdisjoint(_OUTCOMES) or (not read.isascii() and any(word in read for word in _OUTCOMES_CJK)):
+        score += 1.5
+    if _MECHANICS.match(read):
+        score -= 3.0
+    if read.endswith((":", "：")):
+        score -= 1.5
+    if read.endswith(("?", "？")):
         score -= 1.0
     if position * 2 >= total:
         score += 0.8
     if position == 0:
         score += 0.4
-    score += _length_score(text)
-    return Sentence(sentence.field, sentence.start, sentence.end, sentence.text, score)
+    return score + _length_score(read)
 
 
 def _length_score(text: str) -> float:
@@ -206,8 +223,10 @@ def cut_to(text: str, budget_bytes: int) -> str:
     limit = budget_bytes if text.isascii() else _chars_within(text, budget_bytes)
     end = max((m.start() for m in _CLAUSE.finditer(text, 0, limit + 1) if m.start() <= limit), default=0)
     if end < limit // 3:
-        space = text.rfind(" ", limit // 2, limit + 1)
-        end = space if space > 0 else limit
+        space = text.rfind(" ", 0, limit + 1)
+        # A path or URL torn inside a word would be a handle that the source does not have.
+        edge = None if space > 0 else _TO_EDGE.match(text, limit // 3, limit + 1)
+        end = space if space > 0 else edge.end() - 1 if edge else limit
     if text.count("`", 0, end) % 2 and (tick := text.rfind("`", 0, end)) > limit // 3:
         end = tick
     return _DANGLING.sub("", text[:end]).rstrip(RAGGED)

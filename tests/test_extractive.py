@@ -13,6 +13,7 @@ from backfill.extractive import (
     field_text,
     raw_object,
 )
+from backfill.fidelity.checks import check_object
 from backfill.ids import row_hash
 from backfill.text import tokens_est
 from backfill.types import Exchange, FileTouched, PalaceObject, ToolCall
@@ -47,7 +48,7 @@ def test_core_is_topic_and_outcome_and_context_the_sharpest_span() -> None:
 def test_context_comes_from_outside_the_core_where_it_can() -> None:
     exchange = make(
         "Why does the nightly import of the product catalogue stop halfway?",
-        "The import stops because one supplier row holds a broken price.\n\n"
+        "The import stops because one supplier row has a bad price.\n\n"
         "It raises `ValueError` at row 1,240 of the file.",
     )
     obj = distill(exchange)
@@ -55,7 +56,7 @@ def test_context_comes_from_outside_the_core_where_it_can() -> None:
         "Why does the nightly import of the product catalogue stop halfway? "
         "It raises `ValueError` at row 1,240 of the file."
     )
-    assert obj.specific_context == "The import stops because one supplier row holds a broken price."
+    assert obj.specific_context == "The import stops because one supplier row has a bad price."
     assert obj.context_field == "agent_text"
 
 
@@ -74,6 +75,51 @@ def test_an_error_of_a_tool_result_can_be_the_context() -> None:
     obj = distill(exchange)
     assert obj.specific_context == "TypeError: price must be a number"
     assert obj.context_field == "tools.0.head"
+
+
+def test_the_context_is_the_sentence_with_most_words_that_the_core_lacks() -> None:
+    exchange = make(
+        "Why does the nightly import of the product catalogue stop halfway?",
+        "Fixed the nightly import of the product catalogue, which stopped at a broken price.\n\n"
+        "The product catalogue import is nightly.\n\n"
+        "Supplier rows without currency now land in quarantine.\n\n"
+        "If you need further assistance with anything else whatsoever, feel free to ask!",
+    )
+    obj = distill(exchange)
+    assert obj.specific_context == "Supplier rows without currency now land in quarantine."
+    assert obj.context_field == "agent_text"
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("2 errors shown\n  TypeError: price must be a number\nmake: stopped", "TypeError: price must be a number"),
+        ("error log follows\nFAIL tests/price", "error log follows"),
+        ("onError(callback)\nterrors of the deep\n", ""),
+        ("all fine", ""),
+        ("panic: index out of range\r\nrest", "panic: index out of range"),
+    ],
+)
+def test_an_error_line_names_an_error_as_a_word(output: str, line: str) -> None:
+    exchange = make("Please build the shop.", "Built it.", (ToolCall("Bash", b"", (), (), "make", output),))
+    found = [candidate.text for candidate in candidates(exchange) if candidate.kind == "error"]
+    assert found == ([line] if line else [])
+
+
+def test_a_long_link_is_cut_where_its_parts_end() -> None:
+    link = "https://tracker.example/board/issue/CACHE-217/" + "checkpoint-" * 12
+    exchange = make(f"[CACHE-217]({link})", "")
+    obj = distill(exchange)
+    assert obj.exchange_core.startswith(
+        "[CACHE-217](https://tracker.example/board/issue/CACHE-217/checkpoint-checkpoint"
+    )
+    assert obj.exchange_core.endswith("checkpoint")
+    assert check_object(obj, exchange) == ()
+
+
+def test_courtesy_is_no_topic() -> None:
+    obj = distill(make("Thanks for all of your kind assistance with this today. Rename the invoices table.", ""))
+    assert obj.exchange_core == "Rename the invoices table."
 
 
 def test_markup_code_and_tables_stay_out_of_the_core() -> None:
