@@ -28,6 +28,7 @@ from backfill.sources.archives import folder_of, is_archive, read_archive
 from backfill.sources.base import FolderReader, Head, Reader, Unit
 from backfill.sources.chatgpt import ChatGPTReader
 from backfill.sources.claude_ai import ClaudeAIReader
+from backfill.sources.buddies import CodeBuddyReader, WorkBuddyReader
 from backfill.sources.claude_code import ClaudeCodeReader
 from backfill.sources.claude_console import ClaudeConsoleReader
 from backfill.sources.cline import ClineReader
@@ -44,6 +45,7 @@ from backfill.sources.gemini_cli import GeminiCliReader
 from backfill.sources.goose import GooseDatabaseReader, GooseReader
 from backfill.sources.grok import GrokReader
 from backfill.sources.hermes import HermesDatabaseReader, HermesReader
+from backfill.sources.fx import FxReader
 from backfill.sources.jsonl import loads
 from backfill.sources.kimi import KimiReader
 from backfill.sources.mini_swe_agent import MiniSweAgentReader
@@ -75,6 +77,9 @@ READERS: tuple[Reader, ...] = (
     ClaudeCodeReader(),
     MiniSweAgentReader(),
     OpenHandsReader(),
+    FxReader(),
+    CodeBuddyReader(),
+    WorkBuddyReader(),
     SweAgentReader(),
     CodexReader(),
     ClineReader(),
