@@ -26,6 +26,7 @@ _MODEL = re.compile(r"(?:Main model|Model): (\S+)")
 _COMMAND = re.compile(r"[/!][a-z][\w-]*(?:\s|\Z)")
 _BLANK_PROMPT = "<blank>"
 _SPACES = "  "
+_MARKS = frozenset("#><")
 _SAID, _TYPED, _CONSOLE = "said", "typed", "console"
 
 
@@ -66,11 +67,15 @@ class _Pass:
 
     def records(self) -> Iterator[Record]:
         for line in text_lines(self._unit):
+            if self._kind == _SAID and line.text[:1] not in _MARKS and not self._wrapped:
+                self._lines.append(line.text)  # nearly every line
+                self._end, self._blank_before = line.end, not line.text.strip()
+                continue
             if not line.closed and self._strict and line.text[:1] in "#>":
                 yield from self._flush()  # a mark that is still being written may turn out as any other
                 yield Record(line.start, line.end, [Pending()])
                 continue
-            started = _STARTED.fullmatch(line.text) if line.closed and self._blank_before else None
+            started = self._blank_before and line.closed and line.text[:1] == "#" and _STARTED.fullmatch(line.text)
             if started:
                 yield from self._flush()
                 self._session_n += 1

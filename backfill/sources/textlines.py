@@ -7,7 +7,8 @@ Deliberately absent: any meaning of a line.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from backfill.sources.base import Unit
 
@@ -17,8 +18,7 @@ _BLOCK_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class TextLine:
+class TextLine(msgspec.Struct, gc=False):
     """One line. `end` is behind its line end, `text` is without it; `closed` says that it has one."""
 
     start: int
@@ -36,8 +36,14 @@ def text_lines(unit: Unit) -> Iterator[TextLine]:
         pieces = (rest + block).split(b"\n")
         rest = pieces.pop()
         for piece in pieces:
-            yield _line(unit, at, piece, closed=True)
-            at += len(piece) + 1
+            end = at + len(piece) + 1
+            # nearly every line: the rest takes the long way
+            yield (
+                TextLine(at, end, piece.decode())
+                if piece.isascii() and piece[-1:] != b"\r"
+                else _line(unit, at, piece, closed=True)
+            )
+            at = end
         if len(rest) > MAX_LINE_BYTES:
             yield _line(unit, at, rest, closed=False)
             at, rest = at + len(rest), b""
