@@ -22,6 +22,7 @@ from backfill.sources.typed import user_acts
 _OPENED = frozenset(("history", "trajectory"))
 _HISTORY = re.compile(rb'"history"\s*:\s*\[\s*\{[^{}\[\]]*?"(?:role|agent|message_type)"\s*:')
 _TRAJECTORY = re.compile(rb'"trajectory"\s*:\s*\[\s*\{\s*"(?:action|observation|response|thought|state)"\s*:')
+_OWN_COMMAND = re.compile(r"""\s*(open|create)\s+["']?([^\s"']+)["']?(?:\s+\d+)?\s*\Z""")
 _MESSAGE_FIELDS = ("role", "action", "agent")
 
 
@@ -100,8 +101,16 @@ class Run:
         if calls:
             self._call = calls[0].call_id
         elif message.action and message.action.strip():
-            calls = [ToolUse(self._call, "bash", {"command": message.action})]
+            calls = [_command(self._call, message.action)]
         return acts + calls
+
+
+def _command(call_id: str, action: str) -> ToolUse:
+    """A call in text mode: one of the agent's own commands on a file, else a shell command."""
+    own = _OWN_COMMAND.match(action)
+    if own is None:
+        return ToolUse(call_id, "bash", {"command": action})
+    return ToolUse(call_id, own[1], {"command": action, "path": own[2]})
 
 
 def tool_uses(calls: Any) -> Iterator[ToolUse]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from backfill.config import ScanConfig
+from backfill.ledger import check
+from backfill.sources import read_unit
 from tests.claude_lines import read, texts
 from tests.sources.traj_files import (
     dump,
@@ -21,9 +24,9 @@ from tests.sources.traj_files import (
 def test_observations_of_the_user_are_results_of_the_step_before(tmp_path: Path) -> None:
     result = read(tmp_path, dump(swe_document()), source="runs/t.traj")
     (row,) = result.exchanges
-    assert [(t.name, t.input, t.head) for t in row.tools] == [
-        ("bash", "open clock.py\n", "[File: clock.py]\r\n1:tick mark-seen"),
-        ("bash", "submit", "diff --git mark-diff"),
+    assert [(t.name, t.input, t.paths, t.actions, t.head) for t in row.tools] == [
+        ("open", "open clock.py\n", ("clock.py",), ("read",), "[File: clock.py]\r\n1:tick mark-seen"),
+        ("bash", "submit", (), (), "diff --git mark-diff"),
     ]
     (place,) = result.occurrences
     assert (place.session_id, place.anchor, place.project, place.started_at) == ("runs/t.traj", "2", "runs", None)
@@ -110,3 +113,15 @@ def test_values_of_unexpected_types_and_lone_surrogates(tmp_path: Path) -> None:
     result = read(tmp_path, json.dumps({"history": history}).encode())
     assert texts(result)[0][1].startswith("low \ufffd half\n\nDone")
     assert result.decode_errors == 1
+
+
+def test_real_runs_are_one_exchange_each(shared_data: Path) -> None:
+    for folder, name in (("swe_agent", "swe_agent"), ("mini_swe_agent", "mini_swe_agent")):
+        root = shared_data / "transcripts"
+        for path in sorted(p for p in (root / folder).rglob("*") if p.is_file()):
+            size = path.stat().st_size
+            result = read_unit(path, path.relative_to(root).as_posix(), size, ScanConfig(privacy="off"))
+            assert result.agent == name
+            assert len({(o.session_id, o.anchor) for o in result.occurrences}) == 1, path
+            ids = {e.exchange_id for e in result.exchanges}
+            assert check(result.ledger, {path.relative_to(root).as_posix(): size}, ids) == []
