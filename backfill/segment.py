@@ -207,6 +207,7 @@ class Segmenter:
         if closed is not None:
             stream.sink(closed.part)
             self._emitted.take(closed.part, stream, is_open=False)
+            closed.prompts, closed.turns = [], set()  # links hold the exchange until the unit ends
 
     # -- the agent ------------------------------------------------------------------------------------------------
 

@@ -67,6 +67,7 @@ def lines(unit: Unit) -> Iterator[Line]:
                 yield Line(at, at + length, b"", too_long=True)
             else:
                 data = b"".join((*parts, piece)) if parts else piece
+                parts = []
                 line = _line(at, data, closed=True)
                 if line is not None:
                     yield line
