@@ -10,15 +10,16 @@ import re
 from collections import Counter
 from typing import Any, Literal
 
-from backfill.privacy.find import KINDS, Found, find, has_keyword
 from backfill.privacy.keys import MAX_CHARS
 from backfill.privacy.rules import ASSIGNED_NAME
+from backfill.privacy.spans import KINDS, Found, find, has_keyword
 from backfill.privacy.values import is_secret_under
 
 # Beyond a cut so much is searched: longer than every rule but keys and runs without white space, which are extended.
 SLACK_CHARS = 2048
-_RUN = re.compile(r"[^\s\"'<>]{0,20000}")
-_RUN_BACK = re.compile(r"[\s\"'<>]")
+_MAX_RUN_CHARS = 20_000
+_RUN_ENDS = " \n\t\"'<>"
+_RUN = re.compile(rf"[^{_RUN_ENDS}]{{0,{_MAX_RUN_CHARS}}}")
 _MAX_SHORT = 4096
 _MASKED_CHARS = 640  # the longest address that the pattern takes
 _MAX_VALUE_CHARS = 4000
@@ -62,10 +63,12 @@ class Redactor:
 
     def beginning(self, text: str, n_chars: int) -> tuple[str, int]:
         """The first characters without secrets, and how many there were; none of a secret across the cut is left."""
+        if not self._secrets:
+            return text[:n_chars], min(n_chars, len(text))
         end = min(len(text), n_chars + _slack(text))
         run = _RUN.match(text, end)
         window = text[: run.end() if run else end]
-        found = find(window) if self._secrets else []
+        found = find(window)
         for start, end in self._across(window, found, n_chars):
             if start < n_chars < end:
                 n_chars = start
@@ -74,12 +77,12 @@ class Redactor:
     def ending(self, text: str, n_chars: int) -> tuple[str, int]:
         """The last characters without secrets, and where they begin; none of a secret across the cut is left."""
         cut = max(0, len(text) - n_chars)
+        if not self._secrets:
+            return text[cut:], cut
         first = max(0, cut - _slack(text))
-        for _ in range(20_000):
-            if first == 0 or _RUN_BACK.match(text, first - 1):
-                break
-            first -= 1
-        found = [(s + first, e + first, k) for s, e, k in find(text[first:])] if self._secrets else []
+        before = text[max(0, first - _MAX_RUN_CHARS) : first]
+        first -= len(before) - 1 - max(before.rfind(c) for c in _RUN_ENDS)
+        found = [(s + first, e + first, k) for s, e, k in find(text[first:])]
         for start, end in self._across(text, found, cut):
             if start < cut < end:
                 cut = end

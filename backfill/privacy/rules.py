@@ -1,6 +1,6 @@
 """The rules: for each type of secret its keywords and the pattern that is tried where a keyword stands.
 
-Reads nothing and decides nothing: `find` runs the rules, `values` judges what a pattern cannot. Vendors' formats are
+Reads nothing and decides nothing: `spans` runs the rules, `values` judges what a pattern cannot. Vendors' formats are
 those that they publish. Deliberately absent: rules for identifiers that are public by design (account SIDs, DSNs,
 publishable keys).
 """
@@ -77,7 +77,7 @@ _PREFIXED = (
     ("slack_token", "xapp-", r"xapp-[A-Za-z0-9-]{10,400}"),
     ("anthropic_key", "sk-ant-", r"sk-ant-[\w-]{16,255}"),
     ("openrouter_key", "sk-or-", r"sk-or-(?:v\d-)?[\w-]{20,255}"),
-    ("openai_key", "sk-", r"sk-(?:proj-|svcacct-|admin-|None-)?(?=[\w-]*\d)[A-Za-z0-9_-]{20,255}"),
+    ("openai_key", "sk-", r"sk-(?:proj-|svcacct-|admin-|None-)?(?=[\w-]{0,254}\d)[A-Za-z0-9_-]{20,255}"),
     ("google_key", "aiza", r"AIza[\w-]{35}"),
     ("google_oauth", "ya29.", r"ya29\.[\w.-]{20,2000}"),
     ("google_oauth", "gocspx-", r"GOCSPX-[\w-]{24,40}"),

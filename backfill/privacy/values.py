@@ -111,7 +111,7 @@ def looks_random(value: str) -> bool:
 
 def _is_mixed(value: str) -> bool:
     """Whether character classes change as often as chance would have it."""
-    classes = [0 if c.islower() else 1 if c.isupper() else 2 if c.isdigit() else 3 for c in value]
+    classes = [0 if c.islower() else 1 if c.isupper() else 2 if c.isdigit() else 3 for c in value[:_JUDGED_CHARS]]
     pairs = [(a, b) for a, b in itertools.pairwise(classes) if 3 not in (a, b)]
     return len(pairs) >= 10 and sum(a != b for a, b in pairs) >= _MIN_CLASS_CHANGES * len(pairs)
 
