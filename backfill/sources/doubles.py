@@ -73,6 +73,8 @@ class Doubles:
 
     def turn(self, kind: str) -> None:
         """The other side speaks: events of this one had no item."""
+        if not self._said and not self._held:
+            return
         self._said = [said for said in self._said if said[0] != kind]
         for held in self._held:
             if held.kind == kind:

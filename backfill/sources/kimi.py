@@ -34,6 +34,7 @@ from backfill.sources.typed import queued_text, user_acts
 
 _PREFIXES = ("context.", "turn.", "config.", "tools.", "llm.", "usage.", "permission.", "profile.", "plugin.",
              "runtime.", "token_counting.", "metadata", "goal.", "skill.", "subagent.", "task.")  # fmt: skip
+_GIT_CONTEXT = re.compile(r"\A\s*<git-context>.*?</git-context>\s*", re.DOTALL)
 _FOLDER = re.compile(r"(?:^|/)([^/]+)/agents/([^/]+)/wire\.jsonl$")
 
 
@@ -191,7 +192,7 @@ def _prompt_acts(text: str, origin: Any) -> list[Act]:
     """A prompt, unless its origin says that no person gave it; the prompt of a sub-agent opens its session."""
     kind, name = mapping(origin).get("kind"), mapping(origin).get("name")
     if kind in (None, "user") or (kind, name) == ("system_trigger", "subagent"):
-        return user_acts(text)
+        return user_acts(_GIT_CONTEXT.sub("", text))
     return [Skip("injected")]
 
 

@@ -161,6 +161,13 @@ def test_a_kimi_prompt_and_its_message_are_one(tmp_path: Path) -> None:
     assert [s for s in states(result) if s[2] == "event_copy"] == [(1, "skipped", "event_copy")] * 2
 
 
+def test_a_kimi_sub_agent_is_asked_without_the_state_of_the_repository(tmp_path: Path) -> None:
+    header = {"type": "metadata", "protocol_version": "1.4"}
+    asked = kimi_message(1, "<git-context>\nBranch: main\n</git-context>\n\nCount the files")
+    asked["message"]["origin"] = {"kind": "system_trigger", "name": "subagent"}
+    assert texts(read(tmp_path, jsonl(header, asked))) == [("Count the files", "")]
+
+
 def test_other_logs_are_not_taken_for_these_formats() -> None:
     for line in (
         {"type": "event.created", "data": {}, "id": "x"},
