@@ -35,6 +35,8 @@ MAGIC = b"SQLite format 3\0"
 MAX_VALUE_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
 _REST = "rest"
+# sqlite3 decodes its own messages strictly, and they may quote a damaged name.
+_BROKEN = (sqlite3.Error, UnicodeDecodeError)
 
 
 class Database:
@@ -52,8 +54,7 @@ class Database:
 
     def rows(self, sql: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         """The rows of a query, one in memory at a time. Raises sqlite3.Error where the file is damaged."""
-        with closing(self._connection.execute(sql, values)) as cursor:
-            yield from cursor
+        yield from self._connection.execute(sql, values)
 
     def count(self) -> int:
         """Rows of all ordinary tables together."""
@@ -120,7 +121,7 @@ def read_database(
         try:
             with closing(sqlite3.connect(f"file:{quote(str(copy))}?{mode}", uri=True)) as connection:
                 return _read(connection, files[0].source, digest, ledger, readers, config, split_tokens)
-        except sqlite3.Error:
+        except _BROKEN:
             return UnitResult("", [], [], _instead(ledger, files[0].source, "quarantined", "damaged"))
 
 
@@ -174,20 +175,21 @@ def _read(
         rest = max(database.count() + database.beside_rows - n_rows, 0)
         if rest:
             ledger.append(LedgerRow(f"{source}!{_REST}", 0, rest, rest, "skipped", "meta", None, digest))
-    except sqlite3.Error:  # what was read before stands
+    except _BROKEN:  # what was read before stands
         ledger.append(LedgerRow(f"{source}!{_REST}", 0, 1, 1, "quarantined", "damaged", None, digest))
     result.secrets = dict(redactor.counts)
     return result
 
 
-def _fed(segmenter: Segmenter, records: Iterator[Record]) -> tuple[int, sqlite3.Error | None]:
+def _fed(segmenter: Segmenter, records: Iterator[Record]) -> tuple[int, Exception | None]:
     """Segments the rows of one session; their number, and what stopped the reading."""
-    n, stopped = 0, None
+    n = 0
+    stopped: Exception | None = None
     try:
         for record in records:
             segmenter.feed(record)
             n = record.end
-    except sqlite3.Error as error:
+    except _BROKEN as error:
         stopped = error
     segmenter.finish()
     return n, stopped

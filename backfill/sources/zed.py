@@ -37,7 +37,10 @@ class ZedReader:
         columns = database.tables["threads"]
         names = [n if n in columns else "''" for n in ("summary", "parent_id", "folder_paths", "created_at")]
         sql = f"SELECT data_type, {capped('data')}, {', '.join(names)} FROM threads WHERE id = ?"  # noqa: S608
-        kind, data, title, parent, folders, created = next(database.rows(sql, thread))
+        row = next(database.rows(sql, thread), None)
+        if row is None:  # a damaged index names what its table does not hold
+            return
+        kind, data, title, parent, folders, created = row
         value = json_of(_unpacked(data) if kind == "zstd" else data)
         if not isinstance(value, dict):
             yield Record(0, 1, [Quarantine("not_zstd_json" if kind == "zstd" else "not_json")])
