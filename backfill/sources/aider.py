@@ -17,6 +17,7 @@ from backfill.sources.base import Head, Unit, parse_time
 from backfill.sources.textlines import TextLine, joined, text_lines
 
 _STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
+_STARTED_BEGINS = "# aider chat started at "
 _WEBSITE = re.compile(rb'^<div class="chat-transcript"', re.MULTILINE)
 _HEADER = re.compile(rb"^# aider chat started at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$", re.MULTILINE)
 _PROMPT_LINE = re.compile(rb"^#### \S", re.MULTILINE)
@@ -71,7 +72,7 @@ class _Pass:
                 self._lines.append(line.text)  # nearly every line
                 self._end, self._blank_before = line.end, not line.text.strip()
                 continue
-            if not line.closed and self._strict and line.text[:1] in "#>":
+            if not line.closed and self._may_be_mark(line.text):
                 yield from self._flush()  # a mark that is still being written may turn out as any other
                 yield Record(line.start, line.end, [Pending()])
                 continue
@@ -86,6 +87,9 @@ class _Pass:
                 continue
             yield from self._take(line)
         yield from self._flush()
+
+    def _may_be_mark(self, text: str) -> bool:
+        return (self._strict and text[:1] in "#>") or _STARTED_BEGINS.startswith(text[: len(_STARTED_BEGINS)])
 
     def _take(self, line: TextLine) -> Iterator[Record]:
         kind, text = self._sort(line)

@@ -113,7 +113,7 @@ class _Pass:
         pending: Record | None = None
         closed = True
         for line in text_lines(self._unit):
-            if not line.closed and line.text.startswith("_**"):
+            if not line.closed and "_**".startswith(line.text[:3]):
                 pending = Record(line.start, line.end, [Pending()])  # may turn out as a header
                 continue
             header = self._header(line)
