@@ -84,6 +84,13 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
+def cpu_timed(work: Callable[[], Any]) -> float:
+    """CPU seconds of one call, all threads of the process together."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
 def machine() -> str:
     """The machine in a few words: cores, load, system, Python."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
