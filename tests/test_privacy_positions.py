@@ -20,6 +20,7 @@ from backfill.progress import Reporter
 from tests import fake_encoder
 from tests.canaries import Canary, canaries
 from tests.claude_lines import ClaudeFile, call, thought
+from tests.conftest import ROOT
 
 ALL = canaries()
 WRAPPED: dict[str, Callable[[str], str]] = {
@@ -39,6 +40,11 @@ def leaks(canary: Canary, text: str) -> list[str]:
 
 def test_every_type_has_a_canary() -> None:
     assert {canary.kind for canary in ALL} == set(KINDS)
+
+
+def test_every_type_is_documented() -> None:
+    text = (ROOT / "docs" / "privacy.md").read_text()
+    assert [kind for kind in {*KINDS, "email"} if f"`{kind}`" not in text and f"[secret:{kind}]" not in text] == []
 
 
 @pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
