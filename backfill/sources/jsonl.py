@@ -26,7 +26,8 @@ _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n\0"
 # How many objects are tried on one torn line; two writers tear a line into a handful of pieces.
 _MAX_SALVAGE_TRIES = 64
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]"]', re.DOTALL)
+# A run of strings with the scalars between them, or a bracket, or a string that does not end.
+_TOKEN = re.compile(rb'(?>(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)++)|[{}\[\]"]', re.DOTALL)
 _QUOTE, _BRACKET = ord('"'), ord("[")
 _OBJECT_START = re.compile(rb'\{\s*"')
 
