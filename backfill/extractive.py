@@ -21,11 +21,12 @@ from backfill.text import tokens_est
 from backfill.toolpaths import files_touched
 from backfill.types import Exchange, PalaceObject, Tier
 
-EXTRACTIVE_VERSION: Final = 2
+EXTRACTIVE_VERSION: Final = 3
 
-MAX_CORE_BYTES = 128  # 32 tokens_est
+MAX_CORE_BYTES = 120  # 30 tokens_est
 MAX_CONTEXT_BYTES = 60  # 15 tokens_est
 _TOPIC_BYTES = 60
+_MAX_LABEL_BYTES = 24
 _MAX_WEIGHED = 12
 _MAX_TOOLS = 6
 _MAX_TOOL_CHARS = 2_000
@@ -38,6 +39,7 @@ _COMMAND = re.compile(
     r"|bash)\s\S"
 )
 _WORDS = re.compile(r"\S+")
+_SPEAKER = re.compile(r"[^\W\d_][\w.'-]*(?: [^\W\d_][\w.'-]*)?: (?=\S)")
 _CLAUSE_ENDS = ",;:.!?，；：。！？"
 _KIND_SCORE = {
     "error": 9.0,
@@ -142,18 +144,65 @@ def _object(
 
 
 def _core(user: Sequence[Sentence], agent: Sequence[Sentence]) -> str:
-    """The topic sentence and the outcome sentence, each cut at clause ends to its share of the budget."""
-    topic = max(user, key=lambda s: (s.score, -s.start), default=None)
-    outcome = max(agent, key=lambda s: (s.score, -s.start), default=None)
-    if topic is not None and outcome is not None and topic.score < 0.0:
+    """The topic sentence and the outcome sentence, each with its neighbours or cut at clause ends to fit its share."""
+    topic, outcome = _best(user), _best(agent)
+    if topic is not None and outcome is not None and user[topic].score < 0.0:
         topic = None
-    if outcome is None and topic is None:
-        return ""
     if topic is None or outcome is None:
-        return "".join(_plain(cut_to(only.text, MAX_CORE_BYTES)) for only in (topic, outcome) if only is not None)
-    head = cut_to(topic.text, max(_TOPIC_BYTES, MAX_CORE_BYTES - 2 - size_bytes(outcome.text)))
-    tail = cut_to(outcome.text, MAX_CORE_BYTES - 2 - size_bytes(head)).rstrip(" :：")
+        sentences, place = (user, topic) if topic is not None else (agent, outcome)
+        return "" if place is None else _plain(_passage(sentences, place, MAX_CORE_BYTES, MAX_CORE_BYTES))
+    who, whom = _speaker(user), _speaker(agent)
+    if not (who and whom):
+        who = whom = ""
+    budget = MAX_CORE_BYTES - 2 - size_bytes(who + whom)
+    left = budget - size_bytes(agent[outcome].text)
+    unused = budget - sum(size_bytes(s.text) + 2 for s in agent)
+    head = _said(who, _passage(user, topic, max(_TOPIC_BYTES, left), max(_TOPIC_BYTES, unused)))
+    rest = MAX_CORE_BYTES - 2 - size_bytes(head + whom)
+    tail = _said(whom, _passage(agent, outcome, rest, rest).rstrip(" :："))
     return _plain(_join(head, tail))
+
+
+def _speaker(sentences: Sequence[Sentence]) -> str:
+    """The label that opens a text ("Caroline: "), with its colon; empty where it has none."""
+    match = _SPEAKER.match(sentences[0].text) if sentences[0].start == 0 else None
+    return match[0] if match and size_bytes(match[0]) <= _MAX_LABEL_BYTES else ""
+
+
+def _said(speaker: str, text: str) -> str:
+    """The text under its speaker's label: a sentence from the middle of a turn does not say whose it is."""
+    return text if text.startswith(speaker) else speaker + text
+
+
+def _best(sentences: Sequence[Sentence]) -> int | None:
+    return max(range(len(sentences)), key=lambda n: (sentences[n].score, -n), default=None)
+
+
+def _passage(sentences: Sequence[Sentence], place: int, budget_bytes: int, filled_bytes: int) -> str:
+    """The sentence cut to the budget, and where it is short the neighbours that fit whole, the later ones first.
+
+    A sentence of a few words leaves most of the budget unused, and its neighbours name what it is about.
+    """
+    first = last = place
+    size = size_bytes(sentences[place].text)
+    if size > budget_bytes:
+        return cut_to(sentences[place].text, budget_bytes)
+    for step in (1, -1):
+        near = place + step
+        while 0 <= near < len(sentences) and sentences[near].score > 0.0:
+            size += size_bytes(sentences[near].text) + 2
+            if size > filled_bytes:
+                return _joined(sentences[first : last + 1])
+            first, last = min(first, near), max(last, near)
+            near += step
+    return _joined(sentences[first : last + 1])
+
+
+def _joined(sentences: Sequence[Sentence]) -> str:
+    text = sentences[0].text
+    for sentence in sentences[1:]:
+        text = _join(text, sentence.text)
+    return text
 
 
 def _plain(text: str) -> str:
@@ -258,7 +307,7 @@ def _error_line(text: str) -> tuple[int, int]:
     while start < len(text):
         end = text.find("\n", start)
         line = text[start : end if end >= 0 else len(text)]
-        if _ERROR_WORD.search(line):
+        if not line.startswith("@@") and _ERROR_WORD.search(line):
             low = start + len(line) - len(line.lstrip())
             return low, low + len(line.strip())
         start += len(line) + 1

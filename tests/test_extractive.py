@@ -118,8 +118,34 @@ def test_a_long_link_is_cut_where_its_parts_end() -> None:
 
 
 def test_courtesy_is_no_topic() -> None:
-    obj = distill(make("Thanks for all of your kind assistance with this today. Rename the invoices table.", ""))
-    assert obj.exchange_core == "Rename the invoices table."
+    obj = distill(
+        make(
+            "Thanks for all of your kind assistance with this today. Rename the invoices table before the release on"
+            " Friday, so that nothing breaks at the customer.",
+            "",
+        )
+    )
+    assert obj.exchange_core == (
+        "Rename the invoices table before the release on Friday, so that nothing breaks at the customer."
+    )
+
+
+def test_short_sentences_bring_their_neighbours() -> None:
+    obj = distill(make("Uploads fail. Only behind the proxy.", "Fixed it. The proxy closed idle sockets."))
+    assert obj.exchange_core == "Uploads fail. Only behind the proxy. Fixed it. The proxy closed idle sockets."
+
+
+def test_what_named_people_say_keeps_their_names() -> None:
+    obj = distill(
+        make(
+            "Priya: Morning! The nightly catalogue import stopped halfway once more, at the row without a price.",
+            "Tomas: Hm. Rows without a price now go to quarantine instead of stopping everything.",
+        )
+    )
+    assert obj.exchange_core == (
+        "Priya: The nightly catalogue import stopped halfway once more."
+        " Tomas: Rows without a price now go to quarantine"
+    )
 
 
 def test_markup_code_and_tables_stay_out_of_the_core() -> None:
