@@ -17,7 +17,7 @@ from collections import Counter
 
 _MIN_RANDOM_CHARS = 16
 _MIN_BITS = 3.3
-_MIN_HEX_BITS = 2.7  # 16 random hexadecimal digits fall below it once in about 200 times
+_MIN_HEX_BITS = 2.7  # 16 random hexadecimal digits fall below it once in about 90 times
 # Of neighbours in random base62, 1 - (2 * 26**2 + 10**2) / 62**2 = 62% differ in class; in camelCase a third do.
 _MIN_CLASS_CHANGES = 0.45
 _JUDGED_CHARS = 200
