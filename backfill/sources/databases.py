@@ -54,7 +54,7 @@ class Database:
 
     def rows(self, sql: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         """The rows of a query, one in memory at a time. Raises sqlite3.Error where the file is damaged."""
-        yield from self._connection.execute(sql, values)
+        return self._connection.execute(sql, values)
 
     def count(self) -> int:
         """Rows of all ordinary tables together."""
