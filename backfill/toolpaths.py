@@ -96,13 +96,11 @@ _REFUSED = re.compile(
 )
 
 
-def tool_paths(
-    name: str, arguments: Mapping[str, Any] | str, result_text: str | None, cwd: str
-) -> list[tuple[str, FileAction]]:
+def tool_paths(name: str, arguments: Any, result_text: str | None, cwd: str) -> list[tuple[str, FileAction]]:
     """The files that a tool call names, with what it did to each; a file may come up more than once.
 
-    `arguments` may be an object, its JSON text or free text (a patch). Paths are as `relative_path` writes them. A call
-    that was refused only references its files. Never raises on odd arguments.
+    `arguments` may be an object, its JSON text or free text (a patch); anything else names no file. Paths are
+    as `relative_path` writes them. A call that was refused only references its files. Never raises on odd arguments.
     """
     kind = _kind(name)
     if isinstance(arguments, str):
