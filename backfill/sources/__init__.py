@@ -26,9 +26,9 @@ from backfill.sources.aider import AiderReader
 from backfill.sources.antigravity import AntigravityReader
 from backfill.sources.archives import folder_of, is_archive, read_archive
 from backfill.sources.base import FolderReader, Head, Reader, Unit
+from backfill.sources.buddies import CodeBuddyReader, WorkBuddyReader
 from backfill.sources.chatgpt import ChatGPTReader
 from backfill.sources.claude_ai import ClaudeAIReader
-from backfill.sources.buddies import CodeBuddyReader, WorkBuddyReader
 from backfill.sources.claude_code import ClaudeCodeReader
 from backfill.sources.claude_console import ClaudeConsoleReader
 from backfill.sources.cline import ClineReader
@@ -41,11 +41,11 @@ from backfill.sources.databases import MAGIC, DatabaseReader, read_database
 from backfill.sources.deepseek import DeepSeekReader
 from backfill.sources.documents import DocumentReader, is_named
 from backfill.sources.droid import DroidReader
+from backfill.sources.fx import FxReader
 from backfill.sources.gemini_cli import GeminiCliReader
 from backfill.sources.goose import GooseDatabaseReader, GooseReader
 from backfill.sources.grok import GrokReader
 from backfill.sources.hermes import HermesDatabaseReader, HermesReader
-from backfill.sources.fx import FxReader
 from backfill.sources.jsonl import loads
 from backfill.sources.kimi import KimiReader
 from backfill.sources.mini_swe_agent import MiniSweAgentReader
@@ -344,6 +344,7 @@ def _is_index(head: Head) -> bool:
     if not head.objects:
         return False
     keys = head.objects[0].keys()
-    if {"display", "pastedContents"} <= keys or {"id", "ts", "task", "totalCost"} <= keys:
-        return True
+    for index in ({"display", "pastedContents"}, {"id", "ts", "task", "totalCost"}, {"sessionId", "dateCreated"}):
+        if index <= keys and "history" not in keys:
+            return True
     return keys in ({"session_id", "ts", "text"}, {"entries", "version"})

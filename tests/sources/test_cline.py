@@ -112,9 +112,15 @@ def test_the_folder_of_newer_versions(tmp_path: Path) -> None:
     assert {(o.session_id, o.title) for o in result.occurrences} == {("s-1", "T")}
 
 
-def test_the_list_of_tasks_is_an_index(tmp_path: Path) -> None:
-    data = json.dumps([{"id": "1", "ts": MS, "task": "Say hello", "tokensIn": 1, "totalCost": 0}]).encode()
-    assert fates(read(tmp_path, data)) == [("proj/s.jsonl", 0, "skipped", "index")]
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"id": "1", "ts": MS, "task": "Say hello", "tokensIn": 1, "totalCost": 0},
+        {"sessionId": "s-1", "title": "Carts", "dateCreated": "1772000000000", "workspaceDirectory": "/w"},
+    ],
+)
+def test_lists_of_tasks_and_sessions_are_indexes(tmp_path: Path, item: dict[str, Any]) -> None:
+    assert fates(read(tmp_path, json.dumps([item]).encode())) == [("proj/s.jsonl", 0, "skipped", "index")]
 
 
 def test_an_array_over_several_lines_is_known_by_its_first_message(tmp_path: Path) -> None:
