@@ -36,6 +36,9 @@ class ClaudeConsoleReader:
     def claims(self, head: Head) -> bool:
         """By several lines with the terminal's own marks: a prompt, an answer, and a result or a welcome box."""
         body = head.raw
+        dot = _DOT.encode()
+        if b"\n" + dot not in body and not body.startswith(dot):
+            return False  # before any pattern is tried on a unit of another format
         prompts = len(re.findall(rb"^> \S", body, re.MULTILINE))
         dots = len(re.findall("^⏺ ?\\S".encode(), body, re.MULTILINE))
         results = len(re.findall("^ +⎿".encode(), body, re.MULTILINE))
