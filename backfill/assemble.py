@@ -11,6 +11,7 @@ from typing import Any
 
 from backfill.ids import args_digest, canonical_json, content_id, exchange_id
 from backfill.ledger import Fate
+from backfill.nesting import WALKED_DEPTH, too_deep
 from backfill.privacy import Redactor
 from backfill.records import Record
 from backfill.toolpaths import text_paths, tool_paths
@@ -245,7 +246,10 @@ def _clean_arguments(arguments: Any, redactor: Redactor) -> tuple[Any, str]:
         text = redactor.text(arguments)
         return text, text
     try:
-        canonical = canonical_json(arguments).decode()
+        data = canonical_json(arguments)
+        if too_deep(data, WALKED_DEPTH):
+            return _TOO_DEEP, _TOO_DEEP
+        canonical = data.decode()
         if redactor.suspects(canonical):
             arguments = redactor.tree(arguments)
             canonical = canonical_json(arguments).decode()

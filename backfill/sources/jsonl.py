@@ -13,9 +13,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from backfill.nesting import WALKED_DEPTH, too_deep
 from backfill.records import Act, Pending, Quarantine, Skip
 from backfill.sources.base import Unit
-from backfill.sources.nesting import WALKED_DEPTH, too_deep
 from backfill.text import clean_unicode
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill.sources.nesting import PARSED_DEPTH, too_deep
+from backfill.nesting import PARSED_DEPTH, too_deep
 from tests.claude_lines import ClaudeFile, read
 
 VALUES = st.recursive(
