@@ -37,6 +37,7 @@ from backfill.streams import Links, Opener, Stream
 
 SEGMENT_VERSION = 1
 OWN_MARKER = "backfill-distill/"
+_NO_TURNS: set[str] = set()  # of exchanges that are complete, one for all: there may be a million
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ class Segmenter:
         if closed is not None:
             stream.sink(closed.part)
             self._emitted.take(closed.part, stream, is_open=False)
-            closed.prompts, closed.turns = [], set()  # links hold the exchange until the unit ends
+            closed.prompts, closed.turns = [], _NO_TURNS  # links hold the exchange until the unit ends
 
     # -- the agent ------------------------------------------------------------------------------------------------
 

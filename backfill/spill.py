@@ -17,7 +17,7 @@ import msgspec
 
 from backfill.types import Exchange
 
-BUDGET_BYTES = 48 << 20
+BUDGET_BYTES = 24 << 20
 _BLOCK_BYTES = 1 << 20
 
 
