@@ -24,7 +24,7 @@ from backfill.types import Exchange, PalaceObject, Tier
 EXTRACTIVE_VERSION: Final = 3
 
 MAX_CORE_BYTES = 120  # 30 tokens_est
-MAX_CONTEXT_BYTES = 60  # 15 tokens_est
+MAX_CONTEXT_BYTES = 68  # 17 tokens_est
 _TOPIC_BYTES = 60
 _MAX_LABEL_BYTES = 24
 _MAX_WEIGHED = 12
