@@ -61,6 +61,7 @@ class EngineConfig:
     structured_backend: str = "outlines"
     enable_thinking: bool = False
     temperature: float = 0.0
+    frequency_penalty: float = 0.0
     seed: int = 0
     load_timeout_s: float = 900.0
     step_timeout_s: float = 600.0

@@ -28,6 +28,7 @@ class Start(msgspec.Struct, tag="start"):
     structured_backend: str
     enable_thinking: bool
     temperature: float
+    frequency_penalty: float
     seed: int
 
 

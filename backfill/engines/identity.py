@@ -30,6 +30,7 @@ def vllm_identity(config: EngineConfig, directory: Path) -> dict[str, Any]:
         "engine": "vllm",
         **model_identity(directory),
         "temperature": config.temperature,
+        "frequency_penalty": config.frequency_penalty,
         "seed": config.seed if config.temperature > 0 else 0,
         "max_new_tokens": config.max_new_tokens,
         "enable_thinking": config.enable_thinking,

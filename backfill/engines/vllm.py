@@ -241,6 +241,7 @@ def _start_message(config: EngineConfig, directory: Path) -> frames.Start:
         structured_backend=config.structured_backend,
         enable_thinking=config.enable_thinking,
         temperature=config.temperature,
+        frequency_penalty=config.frequency_penalty,
         seed=config.seed,
     )
 

@@ -146,6 +146,7 @@ class _Runner:
         if found is None:
             found = self._params[schema, max_tokens] = SamplingParams(
                 temperature=self._start.temperature,
+                frequency_penalty=self._start.frequency_penalty,
                 seed=self._start.seed if self._start.temperature > 0 else None,
                 max_tokens=max_tokens,
                 output_kind=RequestOutputKind.FINAL_ONLY,
