@@ -73,14 +73,14 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callab
 @pytest.fixture(
     params=["scripted", "stand-in", "supervised", pytest.param("vllm", marks=pytest.mark.slow)],
 )
-def engine(request: pytest.FixtureRequest, stand_in: Callable[..., VllmEngine], tmp_path: Path) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     made: Engine
     if request.param == "scripted":
         made = make_engine(EngineConfig(kind="scripted", delay_ms=2, window=7))
     elif request.param == "stand-in":
-        made = stand_in()
+        made = request.getfixturevalue("stand_in")()
     elif request.param == "supervised":
-        made = SupervisedEngine(stand_in)
+        made = SupervisedEngine(request.getfixturevalue("stand_in"))
     else:
         made = make_engine(real_config(), log_path=tmp_path / "vllm.log")
     yield made
@@ -95,6 +95,7 @@ def real_config() -> EngineConfig:
         max_num_seqs=8,
         kv_cache_gib=1.0,
         max_new_tokens=96,
+        enforce_eager=True,
     )
 
 
