@@ -23,6 +23,7 @@ from backfill.embed import object_texts
 from backfill.errors import BundleError
 from backfill.ids import row_hash
 from backfill.indexes.bm25 import build_field
+from backfill.indexes.vectors import write_vectors
 from backfill.inputs import Settings
 from backfill.rows import sort_rows
 from backfill.types import Claim, Exchange, Occurrence, PalaceObject
@@ -107,7 +108,7 @@ def _write_segment(
         writer.add(folder, table.name, ".parquet", table.name, partial(tables.write_table, table, rows))
     for part in settings.parts if settings.encoder else ():
         matrix = _vectors(segment.objects, part, union, settings)
-        writer.add(folder, f"distilled-{part}", ".f16", f"vectors:{part}", partial(_write_f16, matrix))
+        writer.add(folder, f"distilled-{part}", ".f16", f"vectors:{part}", partial(write_vectors, matrix))
     docs = _documents(segment, view)
     writer.add(folder, "docs", ".arrays", "docs", partial(_write_docs, docs))
     shown = [segment.exchanges[row] for row in docs["exchange_row"]]
@@ -163,11 +164,6 @@ def _vectors(objects: Sequence[PalaceObject], part: str, union: Union, settings:
             )
         matrix[i] = np.frombuffer(data, dtype="<f2")
     return matrix
-
-
-def _write_f16(matrix: npt.NDArray[np.float16], path: Path) -> int:
-    path.write_bytes(matrix.tobytes())
-    return len(matrix)
 
 
 def _write_docs(arrays: dict[str, npt.NDArray[Any]], path: Path) -> int:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from backfill import tables
 from backfill.bundle import Bundle
@@ -21,6 +19,7 @@ from backfill.durable import sha256_file
 from backfill.embed import object_texts
 from backfill.errors import BundleError, MergeRefused, ShardError
 from backfill.ids import canonical_json
+from backfill.indexes.vectors import open_vectors
 from backfill.manifest import ShardManifest
 from backfill.rows import ROW_TYPES, rows_of
 from backfill.rundir import Plan, RunDir
@@ -91,18 +90,9 @@ def read_run(run: RunDir, plan: Plan, settings: Settings, encoder_files: Sequenc
         vectors = _done(run.vector_manifest(plan, shard), "embed", shard)
         for part in settings.parts if settings.encoder else ():
             path = _checked(run.vectors, vectors, f"vectors:{part}")
-            matrix = read_f16(path, len(objects), int(settings.encoder["dim"]) if settings.encoder else 0)
+            matrix = open_vectors(path, int(settings.encoder["dim"]) if settings.encoder else 0, len(objects))
             union.add_vectors([object_texts(row, (part,))[part] for row in objects], matrix)
     return Input(str(run.path), union, settings, list(encoder_files))
-
-
-def read_f16(path: Path, rows: int, dim: int) -> npt.NDArray[np.float16]:
-    """[rows, dim] float16 memory-mapped; raises BundleError when the size does not fit."""
-    if path.stat().st_size != rows * dim * 2:
-        raise BundleError(f"{path.name} is {path.stat().st_size} bytes; {rows} rows of {dim} need {rows * dim * 2}")
-    if rows == 0:
-        return np.zeros((0, dim), dtype="<f2")
-    return np.memmap(path, dtype="<f2", mode="r", shape=(rows, dim))
 
 
 def combine(inputs: Sequence[Input]) -> tuple[Union, dict[str, Any]]:

@@ -7,13 +7,13 @@ grew. Numbers of workers appear nowhere in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from backfill.config import Config, bind, to_tree
+from backfill.config import Config, bind
 from backfill.durable import make_dirs, publish_file, replace_file
 from backfill.errors import ShardError, UsageError
 from backfill.ids import canonical_json, fingerprint
@@ -174,8 +174,3 @@ class RunDir:
 def vector_fingerprint(plan: Plan) -> str:
     """Vectors depend on the objects they were made from and on the encoder."""
     return fingerprint({"objects": plan.distill_fingerprint, "encoder": plan.embed_fingerprint})
-
-
-def with_config(plan: Plan, config: Config) -> Plan:
-    """The plan under another configuration of the later stages."""
-    return replace(plan, config=to_tree(config))

@@ -18,9 +18,6 @@ from backfill.manifest import publish
 from backfill.rundir import Plan, RunDir, vector_fingerprint
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from backfill.types import Exchange, PalaceObject
 
 OnDone = Callable[[int, dict[str, Any]], None]
@@ -109,6 +106,7 @@ def _embed(
 ) -> None:
     from backfill.embed import embed_texts, object_texts
     from backfill.encoders import make_embedder
+    from backfill.indexes.vectors import write_vectors
 
     config = plan.bound_config().embedder
     embedder = make_embedder(config)
@@ -124,7 +122,7 @@ def _embed(
         writers: dict[tuple[str, str], Callable[[Path], int]] = {}
         for part in config.parts:
             texts = [object_texts(row, (part,))[part] for row in objects]
-            writers[f"vectors:{part}", ".f16"] = partial(_write_f16, embed_texts(embedder, texts))
+            writers[f"vectors:{part}", ".f16"] = partial(write_vectors, embed_texts(embedder, texts))
         stats = {
             "n": len(objects),
             "texts": len(objects) * len(config.parts),
@@ -133,8 +131,3 @@ def _embed(
         print_ = vector_fingerprint(plan)
         publish(run.vectors, "embed", shard, print_, writers, inputs=(file.sha256,), stats=stats)
         on_done(shard, stats)
-
-
-def _write_f16(matrix: npt.NDArray[np.float16], path: Path) -> int:
-    path.write_bytes(matrix.astype("<f2", copy=False).tobytes())
-    return len(matrix)

@@ -7,7 +7,6 @@ again. Light: reads through `bundle`, so a laptop can run it.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -239,8 +238,3 @@ def _ledger_balanced(path: Path) -> bool | None:
         if ledger:
             verdicts.append(bool(ledger["balanced"]))
     return all(verdicts) if verdicts else None
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a bundle's manifest, for messages and records."""
-    return hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()

@@ -60,6 +60,12 @@ def open_vectors(path: Path, dim: int, n_rows: int | None = None) -> F16:
     return np.memmap(path, _STORED, "r", shape=(n_bytes // (2 * dim), dim))
 
 
+def write_vectors(rows: F16, path: Path) -> int:
+    """Writes rows [N, D] as `open_vectors` reads them; returns N. Not fsynced."""
+    path.write_bytes(rows.astype(_STORED, copy=False).tobytes())
+    return len(rows)
+
+
 class NumpyIndex:
     """The plain scan, and the specification of the other: every row is scored by the fixed float64 sum."""
 
