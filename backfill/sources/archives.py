@@ -7,6 +7,7 @@ Deliberately absent: archives inside archives, links, and the members' own paths
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import re
@@ -217,6 +218,10 @@ def _unpack_zip(opened: zipfile.ZipFile, size_bytes: int, found: _Unpacked) -> N
             with opened.open(member) as stream:
                 found.add(known, stream, member.file_size)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+            found.leave(known, member.file_size, "quarantined", "damaged")
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a place before the beginning of the file, as the directory says
+                raise
             found.leave(known, member.file_size, "quarantined", "damaged")
 
 

@@ -131,7 +131,7 @@ def parse_time(value: Any, assume_tz: str) -> tuple[int | None, bool]:
             moment = moment.replace(tzinfo=_zone(assume_tz))
         # A double holds microseconds since 1970 exactly until the year 2255.
         return round(moment.timestamp() * 1_000_000), assumed
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _NUMERIC_MAX_S * 1e9:
         for scale in (1_000_000, 1_000, 1):
             if _NUMERIC_MIN_S <= value * scale / 1_000_000 <= _NUMERIC_MAX_S:
                 return round(value * scale), False

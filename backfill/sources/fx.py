@@ -81,8 +81,10 @@ class FxReader:
             for raw in state.history:
                 body = bytes(raw)
                 start = piece.data.find(body, at)
-                at = start + len(body)
+                at = at if start < 0 else start + len(body)
                 for record in _records(piece.start + start, body):
+                    if start < 0:  # JSON that had to be mended: nobody knows where the turn stood
+                        record.start = record.end = piece.start + at
                     record.session = checkpoint.session_id or unit.source
                     record.cwd, record.model = state.workspace_root, state.preferences.model
                     yield record
@@ -107,7 +109,7 @@ def _records(offset: int, body: bytes) -> Iterator[Record]:
     if not turn.execution.tool_steps:
         yield Record(offset, end, [*prompt, *last])
         return
-    at = body.find(b'"tool_steps"')
+    at = max(0, body.find(b'"tool_steps"'))  # the key may be escaped
     yield Record(offset, offset + at, prompt)
     for raw in turn.execution.tool_steps:
         step_body = bytes(raw)

@@ -94,7 +94,8 @@ def _conversation(piece: Line, conversation: _Conversation, session: str) -> Ite
 
 
 def _acts(message: _Message) -> list[Act]:
-    sender, text = message.sender, text_of(message.value)
+    text = text_of(message.value)
+    sender = message.sender if isinstance(message.sender, str) else None
     if sender in _TYPED:
         return user_acts(text)
     if sender in _SPOKEN:
@@ -105,7 +106,7 @@ def _acts(message: _Message) -> list[Act]:
         return [ToolResult("", text)]
     if text.startswith(OWN_MARKER):
         return [Prompt(text)]
-    return [Skip("system" if sender == "system" else "meta" if isinstance(sender, str) else "empty")]
+    return [Skip("system" if sender == "system" else "meta" if sender is not None else "empty")]
 
 
 def _call(text: str) -> ToolUse:

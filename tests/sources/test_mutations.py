@@ -1,0 +1,60 @@
+"""Broken fixtures of every format never crash a reader and always tile; what `scripts/fuzz` found stays fixed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backfill.ledger import check
+from backfill.sources.base import parse_time
+from tests.claude_lines import read
+from tests.sources.mutations import corpus, draw, examine
+from tests.sources.small_files import CASES as SMALL
+from tests.sources.test_archives import FILES, ends, zipped
+from tests.sources.test_archives import read as read_archive
+
+
+@pytest.mark.parametrize("start", range(0, 160, 40))
+def test_a_file_broken_in_any_way_is_accounted_for(tmp_path: Path, start: int) -> None:
+    found = {seed: problems for seed in range(start, start + 40) if (problems := examine(draw(seed), tmp_path))}
+    assert found == {}
+
+
+def test_the_drawing_reaches_every_format_and_repeats() -> None:
+    assert draw(11) == draw(11)
+    drawn = {draw(seed).case.name for seed in range(1200)}
+    assert drawn == {case.name for case in corpus()}
+    assert any(draw(seed).whole_lines for seed in range(40))
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 1e308, float("inf"), float("-inf"), float("nan")])
+def test_a_number_beyond_any_time_is_none(value: float) -> None:
+    assert parse_time(value, "UTC") == (None, False)
+
+
+def test_a_sender_that_is_a_list_is_skipped(tmp_path: Path) -> None:
+    data = json.dumps({"conversations": [{"from": [], "value": "?"}, {"from": "human", "value": "Why?"}]}).encode()
+    result = read(tmp_path, data, agent="sharegpt")
+    assert [(r.state, r.reason) for r in result.ledger] == [("skipped", "empty"), ("part_of", "")]
+
+
+def test_turns_of_a_mended_checkpoint_keep_their_place_in_it(tmp_path: Path) -> None:
+    case = next(case for case in SMALL if case.agent == "fx")
+    mended = case.data.replace(b'"state"', b'"note": "\\ud800", "state"', 1)  # read leniently, so written anew
+    result = read(tmp_path, mended, source=case.source, agent="fx")
+    assert check(result.ledger, {case.source: len(mended)}, {e.exchange_id for e in result.exchanges}) == []
+    assert all(0 <= o.byte_start <= o.byte_end <= len(mended) for o in result.occurrences)
+    assert len(result.occurrences) == len(case.exchanges)
+
+
+def test_a_zip_member_before_the_beginning_of_its_file_is_damaged(tmp_path: Path) -> None:
+    data = bytearray(zipped(FILES))
+    at = data.rindex(b"PK\x01\x02")  # the last entry of the directory; its member's offset is at 42
+    data[at + 42 : at + 46] = b"\x00\x00\x00\x00"
+    end = data.rindex(b"PK\x05\x06")  # a directory that claims to begin later shifts every offset below zero
+    data[end + 16 : end + 20] = (int.from_bytes(data[end + 16 : end + 20], "little") + 5000).to_bytes(4, "little")
+    result = read_archive(tmp_path, bytes(data))
+    assert {state for _, state, _ in ends(result).values()} <= {"container", "quarantined"}
+    assert any(reason == "damaged" for _, _, reason in ends(result).values())
