@@ -19,13 +19,14 @@ from backfill import tables
 from backfill import visibility as vis
 from backfill.arrays import write_arrays
 from backfill.bundle_writer import BundleWriter
-from backfill.embed import object_texts
+from backfill.embed import CLAIM_VECTORS, object_texts
 from backfill.errors import BundleError
 from backfill.ids import row_hash
 from backfill.indexes.bm25 import build_field
 from backfill.indexes.vectors import write_vectors
 from backfill.inputs import Settings
 from backfill.rows import sort_rows
+from backfill.superseded import derive_superseded
 from backfill.types import Claim, Exchange, Occurrence, PalaceObject
 from backfill.union import Union, View, logical_digest, segments_of, text_hash, view_of
 
@@ -33,9 +34,17 @@ BM25_FIELDS = ("verbatim", "core", "context", "rooms", "files", "title")
 
 
 def write_bundle(
-    union: Union, settings: Settings, encoder_files: Sequence[Path], out: Path, lineage: dict[str, Any]
+    union: Union,
+    settings: Settings,
+    encoder_files: Sequence[Path],
+    out: Path,
+    lineage: dict[str, Any],
+    *,
+    expected: str | None = None,
 ) -> dict[str, Any]:
     """Writes the bundle of a union; returns its counts, logical_digest and whether anything changed.
+
+    `expected` is the digest of the manifest that the union was read from: see `BundleWriter.commit`.
 
     Raises BundleError when an object row lacks a vector.
     """
@@ -49,7 +58,8 @@ def write_bundle(
         writer.add("", "rooms", ".parquet", "rooms", partial(tables.write_table, tables.ROOMS, rooms))
         hidden = list(union.tombstones.values())
         writer.add("", "tombstones", ".parquet", "tombstones", partial(tables.write_table, tables.TOMBSTONES, hidden))
-        writer.add("", "superseded", ".parquet", "superseded", partial(tables.write_table, tables.SUPERSEDED, []))
+        marks = derive_superseded(view.claims, view.places)
+        writer.add("", "superseded", ".parquet", "superseded", partial(tables.write_table, tables.SUPERSEDED, marks))
         for path in encoder_files:
             writer.add_copy(path, f"encoder/{path.name}", "encoder")
         counts = {
@@ -59,6 +69,7 @@ def write_bundle(
             "objects": len(union.objects),
             "claims": len(union.claims),
             "rooms": len(rooms),
+            "superseded": len(marks),
             "tombstones": len(union.tombstones),
             "visible_exchanges": len(view.exchanges),
             "visible_occurrences": len(view.occurrences),
@@ -75,7 +86,7 @@ def write_bundle(
             "fingerprints": settings.fingerprints,
             "gate": settings.gate,
         }
-        changed = writer.commit(manifest, lineage)
+        changed = writer.commit(manifest, lineage, expected=expected)
     return {"counts": counts, "logical_digest": digest, "changed": changed}
 
 
@@ -107,14 +118,33 @@ def _write_segment(
         rows = getattr(segment, table.name)
         writer.add(folder, table.name, ".parquet", table.name, partial(tables.write_table, table, rows))
     for part in settings.parts if settings.encoder else ():
-        matrix = _vectors(segment.objects, part, union, settings)
+        texts = [object_texts(row, (part,))[part] for row in segment.objects]
+        matrix = _vectors(texts, f"{part} text", union, settings)
         writer.add(folder, f"distilled-{part}", ".f16", f"vectors:{part}", partial(write_vectors, matrix))
     docs = _documents(segment, view)
+    if segment.claims:
+        _write_claims(writer, folder, segment.claims, docs["claim_row"], union, settings)
     writer.add(folder, "docs", ".arrays", "docs", partial(_write_docs, docs))
     shown = [segment.exchanges[row] for row in docs["exchange_row"]]
     for field_name in BM25_FIELDS:
         texts = [field_text(field_name, row, view) for row in shown]
         writer.add(f"{folder}/bm25", field_name, ".arrays", f"bm25:{field_name}", partial(_write_field, texts))
+
+
+def _write_claims(
+    writer: BundleWriter,
+    folder: str,
+    claims: Sequence[Claim],
+    claim_row: npt.NDArray[Any],
+    union: Union,
+    settings: Settings,
+) -> None:
+    """A vector for each claim of a segment that has any, and the words of those that show."""
+    if settings.encoder:
+        matrix = _vectors([row.text for row in claims], "claim", union, settings)
+        writer.add(folder, "claims", ".f16", CLAIM_VECTORS, partial(write_vectors, matrix))
+    texts = [claims[row].text for row in claim_row]
+    writer.add(f"{folder}/bm25", "claims", ".arrays", "bm25:claims", partial(_write_field, texts))
 
 
 def field_text(name: str, exchange: Exchange, view: View) -> str:
@@ -152,14 +182,14 @@ def _documents(segment: _Segment, view: View) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def _vectors(objects: Sequence[PalaceObject], part: str, union: Union, settings: Settings) -> npt.NDArray[np.float16]:
+def _vectors(texts: Sequence[str], what: str, union: Union, settings: Settings) -> npt.NDArray[np.float16]:
     dim = int(settings.encoder["dim"]) if settings.encoder else 0
-    matrix = np.zeros((len(objects), dim), dtype="<f2")
-    for i, row in enumerate(objects):
-        data = union.vectors.get(text_hash(object_texts(row, (part,))[part]))
+    matrix = np.zeros((len(texts), dim), dtype="<f2")
+    for i, text in enumerate(texts):
+        data = union.vectors.get(text_hash(text))
         if data is None or len(data) != 2 * dim:
             raise BundleError(
-                f"the {part} text of exchange {row.exchange_id.hex()} has no vector of {dim} numbers",
+                f"the {what} {text[:60]!r} has no vector of {dim} numbers",
                 hint="run the embedding stage to its end first",
             )
         matrix[i] = np.frombuffer(data, dtype="<f2")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from backfill.types import PalaceObject
 
 PARTS: tuple[str, ...] = ("core", "context", "distilled")
+CLAIM_VECTORS = "vectors:claims"
 # An encoder stacks what it has before it returns; 16,384 rows of 384 numbers are 12.6 MB.
 _CHUNK_TEXTS = 16_384
 

@@ -16,7 +16,7 @@ from backfill import tables
 from backfill.bundle import Bundle
 from backfill.columns import ParquetFile
 from backfill.durable import sha256_file
-from backfill.embed import object_texts
+from backfill.embed import CLAIM_VECTORS, object_texts
 from backfill.errors import BundleError, MergeRefused, ShardError
 from backfill.ids import canonical_json
 from backfill.indexes.vectors import open_vectors
@@ -64,6 +64,9 @@ def read_bundle(path: Path) -> Input:
             if table == "exchanges":
                 _refuse_forged(rows, path)
             union.add(table, rows)
+            if table == "claims" and rows and bundle.manifest.encoder and segment.has(CLAIM_VECTORS):
+                matrix = segment.vectors(CLAIM_VECTORS, bundle.manifest.encoder.dim)
+                union.add_vectors([row.text for row in rows], matrix)
             if table == "objects" and bundle.manifest.encoder:
                 for part in parts:
                     matrix = segment.vectors(f"vectors:{part}", bundle.manifest.encoder.dim)

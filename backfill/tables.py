@@ -132,6 +132,8 @@ CLAIMS = Table(
         ("tier", pa.string()),
         ("generation", pa.int32()),
         ("fingerprint", pa.string()),
+        ("source", pa.string()),
+        ("reading", pa.int64()),
     ),
 )
 ROOMS = Table(

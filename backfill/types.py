@@ -148,7 +148,11 @@ class PalaceObject:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An atomic, dated, self-contained statement distilled from a window of a session. `date` is days since epoch."""
+    """An atomic, dated, self-contained statement distilled from a window of a session. `date` is days since epoch.
+
+    `source` is the source unit whose session was cut into windows. `reading` orders readings of one window: it is
+    greater when more of the session was read (`windows.Window.reading`).
+    """
 
     claim_id: bytes
     exchange_ids: tuple[bytes, ...]
@@ -160,6 +164,8 @@ class Claim:
     tier: Tier
     generation: int
     fingerprint: str
+    source: str = ""
+    reading: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from backfill.ids import content_id, exchange_id, row_hash
 from backfill.rows import ROW_TYPES, rows_of, sort_rows
 from backfill.types import Exchange, PalaceObject
 from backfill.union import Union, View, logical_digest, segments_of, view_of
+from backfill.verify_claims import claim_problems
 
 _SUMS = re.compile(rb"([0-9a-f]{64}  manifest\.json\n){1,2}")
 
@@ -151,6 +152,8 @@ def _content_problems(bundle: Bundle) -> Iterator[Problem]:
     if digest != bundle.manifest.logical_digest:
         yield Problem("manifest.json", "digest", f"logical_digest is {digest} of the rows")
     yield from _segment_problems(bundle, union, view)
+    for fault in claim_problems(bundle, union, view):
+        yield Problem(*fault)
 
 
 def _row_problems(union: Union) -> Iterator[Problem]:

@@ -85,19 +85,29 @@ def visible_objects(rows: Iterable[PalaceObject], exchanges: Mapping[bytes, Exch
 
 
 def visible_claims(rows: Iterable[Claim], exchanges: Collection[bytes], forgotten: Collection[bytes]) -> list[Claim]:
-    """Per window the rows of the greatest (tier, generation, fingerprint), with a visible and no forgotten source."""
+    """Per window the rows of the greatest (tier, generation, fingerprint), with a visible and no forgotten source.
+
+    A window is (session_id, source, window) as it was last read: rows of an earlier reading, made before the session
+    grew, go first of all. Of equal claims of several windows, for a history may lie in several files, the greatest by
+    (tier, generation, fingerprint, row bytes) shows.
+    """
     rows = list(rows)
-    best: dict[tuple[str, int], tuple[int, int, str]] = {}
+    best: dict[tuple[str, str, int], tuple[int, int, int, str]] = {}
     for row in rows:
-        window, rank = (row.session_id, row.window), (TIER_RANK[row.tier], row.generation, row.fingerprint)
+        window, rank = (row.session_id, row.source, row.window), _claim_rank(row)
         best[window] = max(rank, best.get(window, rank))
-    return [
-        row
-        for row in rows
-        if best[row.session_id, row.window] == (TIER_RANK[row.tier], row.generation, row.fingerprint)
-        and any(xid in exchanges for xid in row.exchange_ids)
-        and not any(xid in forgotten for xid in row.exchange_ids)
-    ]
+    shown: dict[bytes, Claim] = {}
+    for row in rows:
+        if (
+            best[row.session_id, row.source, row.window] != _claim_rank(row)
+            or not any(xid in exchanges for xid in row.exchange_ids)
+            or any(xid in forgotten for xid in row.exchange_ids)
+        ):
+            continue
+        other = shown.get(row.claim_id)
+        if other is None or (_claim_rank(row)[1:], row_bytes(row)) > (_claim_rank(other)[1:], row_bytes(other)):
+            shown[row.claim_id] = row
+    return list(shown.values())
 
 
 def best_occurrences(occurrences: Iterable[Occurrence]) -> dict[bytes, list[Occurrence]]:
@@ -139,3 +149,7 @@ def derive_rooms(objects: Mapping[bytes, PalaceObject], occurrences: Mapping[byt
 
 def _occurrence_rank(row: Occurrence) -> tuple[int, int, bytes, bytes]:
     return row.scan_version, row.n_records, row.exchange_id, row_bytes(row)
+
+
+def _claim_rank(row: Claim) -> tuple[int, int, int, str]:
+    return row.reading, TIER_RANK[row.tier], row.generation, row.fingerprint

@@ -8,6 +8,7 @@ from backfill.ids import claim_id, content_id, exchange_id, row_hash
 from backfill.text import tokens_est
 from backfill.types import (
     Claim,
+    ClaimKind,
     Exchange,
     FileTouched,
     Finding,
@@ -19,6 +20,7 @@ from backfill.types import (
 )
 
 WORDS = ("raise the pool size", "use retries", "pg_dump failed", "ja, weiter", "好的", "timeout=15s")
+CLAIMS = ("pool_size is 40 rows", "pool_size is 50 rows", "use retries", "pg_dump failed with exit code 3", "好的")
 TIMES = (None, 1_772_000_000_000_000, 1_775_000_000_000_001, 1_781_000_000_000_000)
 
 
@@ -98,18 +100,21 @@ def objects(draw: st.DrawFn, sources: list[Exchange]) -> PalaceObject:
 @st.composite
 def claims(draw: st.DrawFn, ids: list[bytes]) -> Claim:
     provenance = tuple(sorted(set(draw(st.lists(st.sampled_from(ids), min_size=1, max_size=2)))))
-    text, date = draw(st.sampled_from(WORDS)), draw(st.sampled_from((None, 20_500)))
+    text, date = draw(st.sampled_from(CLAIMS)), draw(st.sampled_from((None, 20_500)))
+    kind: ClaimKind = draw(st.sampled_from(("fact", "config")))
     return Claim(
-        claim_id=claim_id(text, "fact", date, provenance),
+        claim_id=claim_id(text, kind, date, provenance),
         exchange_ids=provenance,
-        session_id="s1",
+        session_id=draw(st.sampled_from(("s1", "s2"))),
         window=draw(st.integers(0, 1)),
         text=text,
-        kind="fact",
+        kind=kind,
         date=date,
         tier=draw(st.sampled_from(("extractive", "llm"))),
-        generation=0,
+        generation=draw(st.integers(0, 1)),
         fingerprint=draw(st.sampled_from(("f0", "f1"))),
+        source=draw(st.sampled_from(("a.jsonl", "b/a.jsonl"))),
+        reading=draw(st.sampled_from((1, 2))),
     )
 
 
@@ -125,6 +130,6 @@ def row_sets(draw: st.DrawFn) -> dict[str, list[object]]:
         "exchanges": list(rows),
         "occurrences": draw(st.lists(occurrences(ids), max_size=10)),
         "objects": list(made),
-        "claims": draw(st.lists(claims(ids), max_size=4)),
+        "claims": draw(st.lists(claims(ids), max_size=8)),
         "tombstones": [Tombstone(xid, "asked") for xid in draw(st.lists(st.sampled_from(ids), max_size=1))],
     }

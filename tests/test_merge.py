@@ -61,6 +61,7 @@ def union_of(sets: dict[str, list[Any]]) -> Union:
     for name, rows in sets.items():
         union.add(name, rows)
     texts = [text for row in sets["objects"] for text in object_texts(row, PARTS).values()]
+    texts += [row.text for row in sets["claims"]]
     if texts:
         union.add_vectors(texts, np.stack([vector(text) for text in texts]))
     return union
