@@ -46,6 +46,10 @@ class VectorIndex(Protocol):
         """Scores [N] float32 of one query [D], within float32 rounding of those of `search`."""
         ...
 
+    def scores_at(self, query: F32, rows: I64) -> F32:
+        """Scores [len(rows)] float32 of one query [D] for the row numbers, to the bit those of `search`."""
+        ...
+
 
 def open_vectors(path: Path, dim: int, n_rows: int | None = None) -> F16:
     """The rows [N, D] of a file, mapped read-only. Raises BundleError where the size does not fit dim and n_rows."""
@@ -88,6 +92,10 @@ class NumpyIndex:
         """See VectorIndex."""
         return _exact_scores(self._rows, np.arange(self.n_rows), _checked_queries(query[None], self._rows)[0])
 
+    def scores_at(self, query: F32, rows: I64) -> F32:
+        """See VectorIndex."""
+        return _exact_scores(self._rows, rows, _checked_queries(query[None], self._rows)[0])
+
 
 class ExactIndex:
     """A FAISS scan of float16 codes that lie in the mapped file (IndexScalarQuantizer, QT_fp16, inner product)."""
@@ -125,6 +133,10 @@ class ExactIndex:
             found, rows = self._index.search(_checked_queries(query[None], self._rows), self.n_rows)
             scores[rows[0][rows[0] >= 0]] = found[0][rows[0] >= 0]
         return scores
+
+    def scores_at(self, query: F32, rows: I64) -> F32:
+        """See VectorIndex."""
+        return _exact_scores(self._rows, rows, _checked_queries(query[None], self._rows)[0])
 
     def _candidates(self, query: F32, k: int, n_allowed: int, parameters: Any) -> tuple[F32, I64]:
         """Every row that can be among the k best once scores are exact, with its exact score."""

@@ -107,3 +107,12 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
         open_vectors(tmp_path / "gone.f16", 4)
     (tmp_path / "empty.f16").write_bytes(b"")
     assert open_vectors(tmp_path / "empty.f16", 4, 0).shape == (0, 4)
+
+
+@BOTH
+def test_chosen_rows_score_as_in_a_search(make: Make) -> None:
+    rows = unit_rows(60, 16, seed=3)
+    index, query = make(rows), rows[7].astype(np.float32)
+    scores, found = index.search(query[None], 60)
+    assert index.scores_at(query, found[0]).tolist() == scores[0].tolist()
+    assert len(index.scores_at(query, np.zeros(0, np.int64))) == 0
