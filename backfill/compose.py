@@ -25,6 +25,7 @@ from backfill.ids import row_hash
 from backfill.indexes.bm25 import build_field
 from backfill.indexes.vectors import write_vectors
 from backfill.inputs import Settings
+from backfill.links import claim_links, session_numbers
 from backfill.rows import sort_rows
 from backfill.superseded import derive_superseded
 from backfill.types import Claim, Exchange, Occurrence, PalaceObject
@@ -173,12 +174,17 @@ def _documents(segment: _Segment, view: View) -> dict[str, npt.NDArray[Any]]:
     objects = [view.objects.get(xid) for xid in shown]
     claims = set(view.claims)
     places = [[occurrence_row[row_hash(o)] for o in view.places[xid]] for xid in shown]
+    best = [view.places[xid][0] for xid in shown]
     return {
         "exchange_row": np.array([exchange_row[row_hash(view.exchanges[xid])] for xid in shown], dtype="<i4"),
         "object_row": np.array([-1 if o is None else object_row[row_hash(o)] for o in objects], dtype="<i4"),
         "occ_indptr": np.cumsum([0, *map(len, places)], dtype="<i8"),
         "occ_row": np.array([row for rows in places for row in rows], dtype="<i4"),
         "claim_row": np.array([i for i, row in enumerate(segment.claims) if row in claims], dtype="<i4"),
+        "session": session_numbers((place.agent, place.session_id) for place in best),
+        **claim_links(
+            (row.exchange_ids for row in segment.claims if row in claims), {xid: i for i, xid in enumerate(shown)}
+        ),
     }
 
 
