@@ -19,11 +19,12 @@ from backfill.cold import MARKER as COLD_MARKER
 from backfill.cold import cold_roots, is_cold, unpacked
 from backfill.cold import source_of as cold_source_of
 from backfill.config import Config, ScanConfig, to_tree
-from backfill.errors import Interrupted, ShardError, UsageError
+from backfill.errors import BackfillError, Interrupted, ShardError, UsageError
 from backfill.ids import fingerprint
 from backfill.manifest import ShardManifest, publish
 from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
-from backfill.sources import SOURCES_VERSION, read_unit, reader_named
+from backfill.sources import SOURCES_VERSION, read_unit
+from backfill.sources.registry import reader_named
 from backfill.sources.result import UnitResult
 from backfill.sources.units import UnitFile, gather
 from backfill.spill import ExchangeRows
@@ -112,6 +113,7 @@ def plan_scan(run: RunDir, config: Config, sources: Sequence[str]) -> Plan:
         previous.distill_fingerprint,
         previous.embed_fingerprint,
         warnings=listing.warnings,
+        claims_fingerprint=previous.claims_fingerprint,
     )
     return previous if plan == previous else run.replace_plan(plan)
 
@@ -192,6 +194,10 @@ def _read(root: Path, unit: PlannedUnit, config: ScanConfig, split_tokens: int) 
         reason = "damaged"
     except OSError as error:
         reason = "vanished" if isinstance(error, FileNotFoundError) else "unreadable"
+    except BackfillError:
+        raise
+    except Exception as error:  # a fault of one reader must not cost the files of all the others
+        reason = f"reader_failed: {type(error).__name__}"
     rows = [LedgerRow(name, 0, size, 0, "quarantined", reason, None, bytes(16)) for name, size in unit.sizes.items()]
     return UnitResult(agent="", exchanges=[], occurrences=[], ledger=rows)
 

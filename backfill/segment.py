@@ -101,6 +101,10 @@ class Segmenter:
         """Sessions with at least one exchange."""
         return sum(stream.running is not None for stream in self._streams.values())
 
+    def silent(self) -> list[str]:
+        """Sessions whose records opened no exchange, without those of the distiller."""
+        return [s.session_id for s in self._streams.values() if s.running is None and not s.own]
+
     # -- one record ---------------------------------------------------------------------------------------------
 
     def _fate(self, record: Record) -> Fate:

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from backfill.errors import ShardError
 from backfill.ledger import check as check_ledger
+from backfill.reach import reach
 from backfill.rundir import Plan, PlannedUnit, RunDir
-from backfill.sources.result import UnitResult
+from backfill.sources.result import UnitResult, by_format
 
 
 def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
     secrets: Counter[str] = Counter()
     formats: dict[str, Counter[str]] = {}
     records = decode_errors = 0
+    silent: dict[str, set[str]] = {}
     occurrences: list[Path] = []
     problems: list[str] = []
     for shard in range(len(plan.scan_shards)):
@@ -38,13 +40,16 @@ def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
         secrets.update(stats["secrets"])
         for agent, counts in stats["formats"].items():
             formats.setdefault(agent, Counter()).update(counts)
+        for agent, sessions in stats.get("silent", {}).items():
+            silent.setdefault(agent, set()).update(sessions)
         occurrences.append(run.exchanges / manifest.file("occurrences").name)
         problems += stats["problems"]
+    rows = places(occurrences)
     return {
         "files": sum(1 + len(u.members) for s in plan.scan_shards for u in s.units),
         "records": records,
         "states": dict(sorted(states.items())),
-        **distinct(occurrences),
+        **distinct(rows),
         "duplicates": states["duplicate"],
         "skipped": states["skipped"],
         "quarantined": states["quarantined"],
@@ -52,6 +57,7 @@ def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
         "secrets": dict(sorted(secrets.items())),
         "decode_errors": decode_errors,
         "formats": {agent: dict(sorted(c.items())) for agent, c in sorted(formats.items())},
+        "reach": reach(rows, silent, formats, [Path(root) for root in plan.roots]),
         "bytes": sum(u.total_bytes for s in plan.scan_shards for u in s.units),
         "seconds": round(seconds, 3),
         "balanced": not problems,
@@ -60,24 +66,27 @@ def scan_summary(run: RunDir, plan: Plan, seconds: float) -> dict[str, Any]:
     }
 
 
-def distinct(paths: Sequence[Path]) -> dict[str, int]:
-    """Exchanges, occurrences (by key) and sessions that occurrence tables name; copies in several tables count once.
+def places(paths: Sequence[Path]) -> pa.Table:
+    """Keys, exchanges and times of occurrence tables, one after the other.
 
     Raises ShardError when a table cannot be read.
     """
+    columns = ["agent", "session_id", "anchor", "part", "exchange_id", "started_at"]
+    try:
+        data = [pq.read_table(path, columns=columns, partitioning=None) for path in paths]
+    except (pa.ArrowException, OSError) as error:
+        raise ShardError(f"the occurrences of a finished shard cannot be read: {error}") from error
+    empty = pa.schema([(name, pa.timestamp("us", "UTC") if name == "started_at" else pa.string()) for name in columns])
+    return pa.concat_tables(data) if data else empty.empty_table()
+
+
+def distinct(rows: pa.Table) -> dict[str, int]:
+    """Exchanges, occurrences (by key) and sessions that `places` name; copies in several tables count once."""
     kinds = {
         "exchanges": ["exchange_id"],
         "occurrences": ["agent", "session_id", "anchor", "part"],
         "sessions": ["agent", "session_id"],
     }
-    columns = sorted({name for names in kinds.values() for name in names})
-    try:
-        data = [pq.read_table(path, columns=columns, partitioning=None) for path in paths]
-    except (pa.ArrowException, OSError) as error:
-        raise ShardError(f"the occurrences of a finished shard cannot be read: {error}") from error
-    if not data:
-        return dict.fromkeys(kinds, 0)
-    rows = pa.concat_tables(data)
     return {kind: rows.group_by(names).aggregate([]).num_rows for kind, names in kinds.items()}
 
 
@@ -87,16 +96,15 @@ def shard_stats(results: Sequence[UnitResult], units: Sequence[PlannedUnit], sec
     secrets: Counter[str] = Counter()
     formats: dict[str, Counter[str]] = {}
     problems: list[str] = []
+    silent: dict[str, set[str]] = {}
     for result, unit in zip(results, units, strict=True):
-        counts = formats.setdefault(result.agent or "none", Counter())
-        counts.update(files=len(unit.sizes), bytes=unit.total_bytes)
-        counts.update(exchanges=len(result.exchanges), occurrences=len(result.occurrences))
+        for agent, counts in by_format(result, unit.sizes).items():
+            formats.setdefault(agent, Counter()).update(counts)
         for row in result.ledger:
             states[row.state] += row.n_records
-            counts[row.state] += row.n_records
-            if row.reason:
-                counts[f"{row.state}:{row.reason}"] += row.n_records
         secrets.update(result.secrets)
+        for agent, session in result.silent:
+            silent.setdefault(agent, set()).add(session)
         ids = {e.exchange_id for e in result.exchanges}
         problems += check_ledger(result.ledger, unit.sizes, ids)
     return {
@@ -105,6 +113,7 @@ def shard_stats(results: Sequence[UnitResult], units: Sequence[PlannedUnit], sec
         "secrets": dict(secrets),
         "decode_errors": sum(r.decode_errors for r in results),
         "formats": {agent: dict(c) for agent, c in formats.items()},
+        "silent": {agent: sorted(sessions) for agent, sessions in sorted(silent.items())},
         "problems": problems[:100],
         "bytes": sum(u.total_bytes for u in units),
         "seconds": round(seconds, 3),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from backfill import tables
 from backfill.errors import ShardError
-from backfill.totals import distinct
+from backfill.totals import distinct, places
 from tests.random_rows import row_sets
 
 
@@ -18,7 +18,7 @@ def test_copies_in_several_tables_count_once(tmp_path_factory: pytest.TempPathFa
     rows = sets["occurrences"]
     tables.write_table(tables.OCCURRENCES, rows, folder / "a")
     tables.write_table(tables.OCCURRENCES, rows[::2], folder / "b")
-    assert distinct([folder / "a", folder / "b"]) == {
+    assert distinct(places([folder / "a", folder / "b"])) == {
         "exchanges": len({r.exchange_id for r in rows}),
         "occurrences": len({(r.agent, r.session_id, r.anchor, r.part) for r in rows}),
         "sessions": len({(r.agent, r.session_id) for r in rows}),
@@ -26,7 +26,7 @@ def test_copies_in_several_tables_count_once(tmp_path_factory: pytest.TempPathFa
 
 
 def test_nothing_read_is_nothing_counted(tmp_path: Path) -> None:
-    assert distinct([]) == {"exchanges": 0, "occurrences": 0, "sessions": 0}
+    assert distinct(places([])) == {"exchanges": 0, "occurrences": 0, "sessions": 0}
     (tmp_path / "a").write_bytes(b"PAR1 nonsense")
     with pytest.raises(ShardError, match="finished shard cannot be read"):
-        distinct([tmp_path / "a"])
+        places([tmp_path / "a"])

@@ -53,6 +53,7 @@ def _print(record: dict[str, Any]) -> None:
         cells = [f"{counts.get(name, 0):,}" for name in (*states, "exchanges", "occurrences")]
         table.add_row(agent, f"{counts['files']:,}", f"{counts['bytes'] / 1e6:,.1f}", *cells)
     Console(highlight=False, width=max(Console().width, 110)).print(table)
+    _print_reach(record["reach"])
     balance = "balanced" if record["balanced"] else "NOT balanced: " + "; ".join(record["problems"][:3])
     print(
         f"{record['files']:,} files, {record['records']:,} records, {record['exchanges']:,} exchanges in "
@@ -61,3 +62,19 @@ def _print(record: dict[str, Any]) -> None:
     )
     if not record["exchanges"]:
         print("no exchange was found: is this the folder of your transcripts?")
+
+
+def _print_reach(reach: dict[str, dict[str, Any]]) -> None:
+    """Sessions on disk against sessions read, from when to when, and what will be deleted."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("agent", "sessions on disk", "read", "oldest", "newest", box=None)
+    for agent, found in reach.items():
+        days = [(found[name] or "unknown")[:10] for name in ("oldest", "newest")]
+        table.add_row(agent, f"{found['sessions_on_disk']:,}", f"{found['sessions_read']:,}", *days)
+    if reach:
+        Console(highlight=False).print(table)
+    for found in reach.values():
+        for warning in found["warnings"]:
+            print(f"warning: {warning}")

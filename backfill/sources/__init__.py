@@ -7,142 +7,26 @@ read. Deliberately absent: walking folders and writing tables (`scan`).
 from __future__ import annotations
 
 import hashlib
-import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
-
-import msgspec
 
 from backfill.config import ScanConfig
-from backfill.errors import ConfigError
 from backfill.ids import ID_BYTES
 from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
 from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
-from backfill.sources.aider import AiderReader
-from backfill.sources.antigravity import AntigravityReader
 from backfill.sources.archives import folder_of, is_archive, read_archive
-from backfill.sources.base import FolderReader, Head, Reader, Unit
-from backfill.sources.buddies import CodeBuddyReader, WorkBuddyReader
-from backfill.sources.chatgpt import ChatGPTReader
-from backfill.sources.claude_ai import ClaudeAIReader
-from backfill.sources.claude_code import ClaudeCodeReader
-from backfill.sources.claude_console import ClaudeConsoleReader
-from backfill.sources.cline import ClineReader
-from backfill.sources.codex import CodexReader
-from backfill.sources.continue_dev import ContinueReader
-from backfill.sources.copilot_chat import CopilotChatReader
-from backfill.sources.copilot_cli import CopilotCliReader
-from backfill.sources.cursor import CursorDatabaseReader, CursorReader, CursorStoreReader
+from backfill.sources.base import FolderReader, Reader, Unit
 from backfill.sources.databases import MAGIC, DatabaseReader, read_database
-from backfill.sources.deepseek import DeepSeekReader
-from backfill.sources.documents import DocumentReader, is_named
-from backfill.sources.droid import DroidReader
-from backfill.sources.fx import FxReader
-from backfill.sources.gemini_cli import GeminiCliReader
-from backfill.sources.goose import GooseDatabaseReader, GooseReader
-from backfill.sources.grok import GrokReader
-from backfill.sources.hermes import HermesDatabaseReader, HermesReader
-from backfill.sources.jsonl import loads
-from backfill.sources.kimi import KimiReader
-from backfill.sources.mini_swe_agent import MiniSweAgentReader
-from backfill.sources.mistral_vibe import MistralVibeReader
-from backfill.sources.musecode import MusecodeReader
-from backfill.sources.openai_messages import OpenAIMessagesReader
-from backfill.sources.opencode import OpenCodeDatabaseReader, OpenCodeReader
-from backfill.sources.opencode_transcripts import OpenCodeTranscriptsReader
-from backfill.sources.openhands import OpenHandsReader
-from backfill.sources.pi import PiReader
-from backfill.sources.qwen_code import QwenCodeReader
+from backfill.sources.look import HEAD_BYTES, is_index, is_too_deep, look
+from backfill.sources.registry import DATABASE_READERS, detect, reader_named
+from backfill.sources.registry import READERS as READERS
 from backfill.sources.result import UnitResult as UnitResult
-from backfill.sources.sharegpt import ShareGPTReader
-from backfill.sources.specstory import SpecStoryReader
-from backfill.sources.swe_agent import SweAgentReader
+from backfill.sources.result import join
 from backfill.sources.units import Concatenation, FolderLedger, UnitFile, located
-from backfill.sources.zed import ZedReader
 from backfill.types import LedgerRow
 
 SOURCES_VERSION = 2
-HEAD_BYTES = 256 << 10
-_MAX_HEAD_LINES, _MAX_HEAD_VALUES = 200, 20
-
-# Specific formats first, the generic one last.
-READERS: tuple[Reader, ...] = (
-    ClaudeConsoleReader(),
-    SpecStoryReader(),
-    AiderReader(),
-    ClaudeCodeReader(),
-    MiniSweAgentReader(),
-    OpenHandsReader(),
-    FxReader(),
-    CodeBuddyReader(),
-    WorkBuddyReader(),
-    SweAgentReader(),
-    CodexReader(),
-    ClineReader(),
-    CursorReader(),
-    GooseReader(),
-    ContinueReader(),
-    MistralVibeReader(),
-    HermesReader(),
-    OpenCodeReader(),
-    OpenCodeTranscriptsReader(),
-    GeminiCliReader(),
-    QwenCodeReader(),
-    CopilotCliReader(),
-    KimiReader(),
-    ChatGPTReader(),
-    ClaudeAIReader(),
-    PiReader(),
-    DroidReader(),
-    GrokReader(),
-    DeepSeekReader(),
-    AntigravityReader(),
-    MusecodeReader(),
-    ShareGPTReader(),
-    CopilotChatReader(),
-    OpenAIMessagesReader(),
-)
-
-# Reads what `scan.documents` names; these formats are texts too, and go before it.
-DOCUMENTS = DocumentReader()
-_TEXT_FORMATS = ("specstory", "aider", "claude_console")
-
-DATABASE_READERS: tuple[DatabaseReader, ...] = (
-    OpenCodeDatabaseReader(),
-    CursorDatabaseReader(),
-    CursorStoreReader(),
-    ZedReader(),
-    GooseDatabaseReader(),
-    HermesDatabaseReader(),
-)
-
-
-def reader_named(name: str) -> Reader | DatabaseReader:
-    """The reader of that name. Raises ConfigError naming the known ones."""
-    known: dict[str, Reader | DatabaseReader] = {r.name: r for r in DATABASE_READERS}
-    known |= {r.name: r for r in (*READERS, DOCUMENTS)}
-    if name not in known:
-        raise ConfigError(f"no reader is called {name!r}", hint=f"known: auto, {', '.join(sorted(known))}")
-    return known[name]
-
-
-def detect(head: bytes, source: str, documents: Sequence[str] = ()) -> Reader | None:
-    """The reader that claims a unit by the content of its beginning; None for a file that is no transcript.
-
-    A file that `documents` names is one unless it is a transcript: lines of JSON in a text make none.
-    """
-    seen = _look(head, source)
-    if documents and is_named(source, documents) and DOCUMENTS.claims(seen):
-        json_file = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
-        readers = [r for r in READERS if (json_file and not _is_index(seen)) or r.name in _TEXT_FORMATS]
-        return next((reader for reader in readers if reader.claims(seen)), DOCUMENTS)
-    if _is_index(seen):
-        return None
-    return next((reader for reader in READERS if reader.claims(seen)), None)
 
 
 def read_unit(
@@ -199,6 +83,7 @@ def read_unit(
         dict(redactor.counts),
         unit.decode_errors,
         segmenter.sessions(),
+        [(reader.name, session) for session in segmenter.silent()],
     )
 
 
@@ -229,6 +114,7 @@ def _read_folder(files: Sequence[UnitFile], config: ScanConfig, split_tokens: in
         dict(redactor.counts),
         unit.decode_errors,
         segmenter.sessions(),
+        [(reader.name, session) for session in segmenter.silent()],
     )
 
 
@@ -253,12 +139,7 @@ def _read_apart(files: Sequence[UnitFile], config: ScanConfig, split_tokens: int
             row = LedgerRow(file.source, 0, file.size_bytes, 0, "quarantined", reason, None, bytes(ID_BYTES))
             one = UnitResult("", [], [], [row])
         whole.agent = whole.agent or one.agent
-        whole.exchanges.extend(one.exchanges)
-        whole.occurrences += one.occurrences
-        whole.ledger += one.ledger
-        whole.secrets = dict(Counter(whole.secrets) + Counter(one.secrets))
-        whole.decode_errors += one.decode_errors
-        whole.sessions += one.sessions
+        join(whole, one, {file.source: file.size_bytes})
     return whole
 
 
@@ -286,65 +167,9 @@ def _unread(unit: Unit, head: bytes) -> list[LedgerRow]:
     while unit.bytes_read < unit.size_bytes and unit.read(1 << 20):
         pass
     ledger = LedgerBuilder(unit.source)
-    if head.strip():
-        reason = "index" if _is_index(_look(head, unit.source)) else "not_transcript"
+    if is_too_deep(head):
+        ledger.cover(unit.bytes_read, Fate("quarantined", "too_deep"))
+    elif head.strip():
+        reason = "index" if is_index(look(head, unit.source)) else "not_transcript"
         ledger.cover(unit.bytes_read, Fate("skipped", reason))
     return _rows(ledger, unit)
-
-
-def _look(head: bytes, source: str) -> Head:
-    """The first JSON values of a unit: of its lines, or of the document that it is."""
-    body = head.removeprefix(b"\xef\xbb\xbf")
-    lines = body.split(b"\n")
-    # An array over several lines begins with its first element, not with the first one that fills a line.
-    objects = list(_document(body)) if body.lstrip()[:1] == b"[" else []
-    objects = objects or list(islice(_objects(lines[:_MAX_HEAD_LINES]), _MAX_HEAD_VALUES)) or list(_document(body))
-    return Head(source, head, objects, len(lines) - 1)
-
-
-def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        body = line.strip(b" \t\r\n\0")
-        if not body.startswith((b"{", b"[")):
-            continue  # prose, or a value that carries nothing
-        try:
-            value = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            try:
-                value = loads(body)[0]
-            except (ValueError, RecursionError):
-                continue
-        yield from _dictionaries(value)
-
-
-def _document(body: bytes) -> Iterator[dict[str, Any]]:
-    """The first value of a document, or the first element of its array."""
-    text = body.decode("utf-8", "replace").lstrip()
-    for start in (text, text[1:].lstrip() if text[:1] == "[" else ""):
-        if not start.startswith(("{", "[")):
-            continue
-        try:
-            value, _ = json.JSONDecoder(strict=False).raw_decode(start)
-        except (ValueError, RecursionError):
-            continue
-        yield from _dictionaries(value)
-        return
-
-
-def _dictionaries(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield value
-    elif isinstance(value, list):
-        for item in value[:3]:
-            yield from _dictionaries(item) if isinstance(item, list) else [item] if isinstance(item, dict) else []
-
-
-def _is_index(head: Head) -> bool:
-    """Lists of prompts or sessions that agents keep beside the transcripts."""
-    if not head.objects:
-        return False
-    keys = head.objects[0].keys()
-    for index in ({"display", "pastedContents"}, {"id", "ts", "task", "totalCost"}, {"sessionId", "dateCreated"}):
-        if index <= keys and "history" not in keys:
-            return True
-    return keys in ({"session_id", "ts", "text"}, {"entries", "version"})

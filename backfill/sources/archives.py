@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 from backfill.ids import ID_BYTES
 from backfill.rundir import PlannedUnit
 from backfill.sources.base import Readable
-from backfill.sources.result import UnitResult
+from backfill.sources.result import UnitResult, counted, join
 from backfill.sources.units import UnitFile, gather
 from backfill.spill import ExchangeRows
 from backfill.types import LedgerRow, LedgerState
@@ -142,26 +142,18 @@ def read_archive(path: Path, source: str, size_bytes: int, read: ReadUnit) -> Un
             state, reason = "quarantined", "damaged_archive"
         rows = [LedgerRow(source, 0, size_bytes, 0, state, reason, None, digest), *found.rows]
         whole = UnitResult("archive", ExchangeRows(), [], rows)
+        whole.formats["archive"] = counted(whole, {source: size_bytes})
         files = {file.source: file for file in found.files}
         planned = [PlannedUnit(0, file.source, file.size_bytes, 0) for file in found.files]
         agents = set()
         for unit in sorted(gather(planned), key=lambda u: u.source):
             one = read(files[unit.source], [files[member.source] for member in unit.members])
             agents.add(one.agent)
-            _join(whole, one)
+            join(whole, one, unit.sizes)
         agents.discard("")
         if len(agents) == 1:
             whole.agent = agents.pop()
     return whole
-
-
-def _join(whole: UnitResult, one: UnitResult) -> None:
-    whole.exchanges.extend(one.exchanges)
-    whole.occurrences += one.occurrences
-    whole.ledger += one.ledger
-    whole.secrets = dict(Counter(whole.secrets) + Counter(one.secrets))
-    whole.decode_errors += one.decode_errors
-    whole.sessions += one.sessions
 
 
 def _digest(file: BinaryIO, size_bytes: int) -> bytes:

@@ -169,6 +169,7 @@ def _read(
             result.exchanges.extend(segmenter.exchanges)
             result.occurrences += segmenter.occurrences
             result.sessions += segmenter.sessions()
+            result.silent += [(reader.name, session) for session in segmenter.silent()]
             ledger += segmenter.ledger.rows(n, digest) if n else []
             if error is not None:
                 raise error
