@@ -1,8 +1,9 @@
 """Cline, and its relatives Roo and Kilo: a folder per task with the API's messages and what the editor showed.
 
-`api_conversation_history.json` is read; `ui_messages.json` shows the same and gives the times, or stands in where it
-is alone. Tools are XML in the agent's text or native calls. Deliberately absent: environment details, to-do lists and
-resumption notices, which the tool adds to the person's messages.
+`api_conversation_history.json` is read; `ui_messages.json` shows the same and gives the times, stands in where it is
+alone, and has the prompts that the API's messages lost when they were condensed. Tools are XML in the agent's text or
+native calls. Deliberately absent: environment details, to-do lists and resumption notices, which the tool adds to the
+person's messages.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-import msgspec
-
 from backfill.records import Act, AgentText, Prompt, Record, Skip, Thinking, Titled, ToolResult, ToolUse
 from backfill.sources.base import Head, Unit, as_text, parse_time, text_of
+from backfill.sources.cline_shown import Message, Shown
 from backfill.sources.document import fields
 from backfill.sources.jsonl import Decoder
 from backfill.sources.loose import loosely, mapping, string
@@ -44,25 +44,6 @@ _INJECTED = (
     "[ERROR]", "[TASK RESUMPTION]", "[NOTE]", "# task_progress", "# TODO", "# Todo", "Task was interrupted",
     "<explicit_instructions", "<file_content", "<url_content", "<workspace_diagnostics", "<git_", "Context Window",
 )  # fmt: skip
-_SHOWN_META = frozenset(
-    ("api_req_started", "api_req_finished", "api_req_retried", "checkpoint_created", "task_progress")
-)
-
-
-class _Message(msgspec.Struct, gc=False):
-    """A message of either file."""
-
-    role: str | None = None
-    content: Any = None
-    ts: Any = None
-    modelInfo: Any = None  # noqa: N815
-    type: str | None = None
-    say: str | None = None
-    ask: str | None = None
-    text: str | None = None
-    partial: bool | None = None
-    images: Any = None
-    conversationHistoryIndex: Any = None  # noqa: N815
 
 
 class ClineReader:
@@ -93,7 +74,9 @@ class ClineReader:
         folder = PurePosixPath(unit.source).parent.name
         session = folder if _TASK_ID.fullmatch(folder) else unit.source
         files = {PurePosixPath(m.source).name: m.end - m.start for m in unit.members}
-        read = _Task(session, files.get(_API, 0) > len("[]"), unit.assume_tz)
+        has_api = files.get(_API, 0) > len("[]")
+        read, shown = _Task(session, unit.assume_tz), Shown(session, unit.assume_tz)
+        told: list[tuple[Record, str]] = []  # the API's messages, where prompts that they lost may go between them
         if folder.isdigit():
             read.at = {0: parse_time(int(folder), unit.assume_tz)[0]}
         for member, inner in files_of(unit):
@@ -101,31 +84,38 @@ class ClineReader:
             if name not in (_API, _SHOWN) and unit.members and not name.endswith(".messages.json"):
                 yield read.about(member.start, member.end, document_of(inner))
                 continue
-            decoder = Decoder(_Message, loosely(_Message), lambda m: m.role is not None or m.type is not None, inner)
+            decoder = Decoder(Message, loosely(Message), lambda m: m.role is not None or m.type is not None, inner)
             messages = (line for _, line in fields(inner, frozenset(("messages",))))
             for piece, message, acts in decoder.read(messages):
                 start, end = member.start + piece.start, member.start + piece.end
                 if message is None:
                     yield Record(start, end, acts)
-                elif message.role is not None or message.type is None:
-                    yield read.message(start, end, message)
+                elif message.role is None and message.type is not None:
+                    if has_api:
+                        shown.keep(start, end, message, read.at)
+                    else:
+                        yield shown.record(start, end, message)
+                elif shown.kept:
+                    record = read.message(start, end, message)
+                    record.scattered = True
+                    told.append((record, text_of(message.content) if message.role == "user" else ""))
                 else:
-                    yield read.shown(start, end, message)
+                    yield read.message(start, end, message)
+        yield from shown.merged(told, read.cwd)
 
 
 class _Task:
     """What is remembered from message to message of one task."""
 
-    def __init__(self, session: str, has_api: bool, assume_tz: str) -> None:
+    def __init__(self, session: str, assume_tz: str) -> None:
         self.at: dict[int, int | None] = {}  # by the number of the API's message
+        self.cwd = ""
         self._session = session
-        self._has_api = has_api
         self._assume_tz = assume_tz
         self._n = 0
         self._calls: list[tuple[str, str]] = []  # (id, tool) without a result
         self._spoken: set[str] = set()  # calls that speak to the person; his answer is no result
-        self._prompted = False
-        self._cwd = self._title = ""
+        self._title = ""
 
     def about(self, start: int, end: int, document: tuple[Any, list[Act]]) -> Record:
         """The record of a file about the task: its id, title and folder, where it says them. It belongs to no
@@ -133,11 +123,11 @@ class _Task:
         value, acts = document
         value = mapping(value)
         self._session = string(value.get("session_id")) or self._session
-        self._cwd = string(value.get("cwd") or value.get("workspace") or value.get("cwdOnTaskInitialization"))
+        self.cwd = string(value.get("cwd") or value.get("workspace") or value.get("cwdOnTaskInitialization"))
         self._title = string(mapping(value.get("metadata")).get("title"))
         return Record(start, end, acts or [Skip("meta")])
 
-    def message(self, start: int, end: int, message: _Message) -> Record:
+    def message(self, start: int, end: int, message: Message) -> Record:
         """The record of an API message."""
         content = message.content
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
@@ -150,7 +140,7 @@ class _Task:
         elif message.role == "user":
             record.acts = self._user_acts(blocks)
             where = next((found for b in blocks if (found := _CWD.search(_text(b)))), None)
-            record.cwd = where[1] if where else self._cwd
+            record.cwd = where[1] if where else self.cwd
         else:
             record.acts = [Skip("system" if message.role else "meta")]
         if self._title:
@@ -158,6 +148,7 @@ class _Task:
             self._title = ""
         record.at = parse_time(message.ts, self._assume_tz)[0] or self.at.get(self._n)
         self._n += 1
+        record.uuid = str(self._n)  # its place among the API's messages, whatever is put between them
         return record
 
     def _agent_acts(self, blocks: list[dict[str, Any]]) -> list[Act]:
@@ -235,46 +226,6 @@ class _Task:
                 return open_call[0]
         return ""
 
-    def shown(self, start: int, end: int, message: _Message) -> Record:
-        """The record of a shown message: a copy beside the API's messages, the session where there are none."""
-        at, _ = parse_time(message.ts, self._assume_tz)
-        if message.type not in ("say", "ask"):
-            return Record(start, end, [Skip("meta")])
-        if self._has_api:
-            index = message.conversationHistoryIndex
-            if isinstance(index, int) and at is not None:
-                self.at.setdefault(index + 1, at)
-            return Record(start, end, [Skip("copy")])
-        return Record(start, end, self._shown_acts(message), self._session, at=at)
-
-    def _shown_acts(self, message: _Message) -> list[Act]:
-        kind = (message.say if message.type == "say" else message.ask) or ""
-        text = message.text or ""
-        self._n += 1
-        if kind in _SHOWN_META:
-            return [Skip("meta")]
-        if kind in ("task", "user_feedback", "user_feedback_diff") or (kind == "text" and not self._prompted):
-            self._prompted = True
-            acts = user_acts(text)
-            return [Prompt("", unanswered="empty")] if message.images and not text else acts
-        if message.partial and kind not in ("text", "reasoning", "completion_result"):
-            return [Skip("partial")]
-        if kind in ("text", "completion_result"):
-            return [AgentText(text)]
-        if kind == "reasoning":
-            return [Thinking(text)]
-        if kind in ("followup", "plan_mode_respond"):
-            value = _json(text)
-            return [AgentText(str(value.get("question") or value.get("response") or text))]
-        if kind in ("tool", "command", "use_mcp_server", "browser_action_launch"):
-            value = _json(text)
-            self._calls.append((str(self._n), kind))
-            return [ToolUse(str(self._n), str(value.get("tool") or kind), value or {"command": text})]
-        if kind in ("command_output", "mcp_server_response"):
-            call = self._answered("command" if kind == "command_output" else "use_mcp_server")
-            return [ToolResult(call, text)]
-        return [Skip("meta")]
-
 
 def _text(block: dict[str, Any]) -> str:
     text = block.get("text")
@@ -304,11 +255,3 @@ def _typed_in(text: str) -> list[str]:
     if not body.startswith(("<feedback>", "<user_message>", "<answer>", "The user", "[The user", "Command")):
         return []
     return [match[2] for match in _TYPED.finditer(body)]
-
-
-def _json(text: str) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -41,7 +41,7 @@ class Doubles:
     def event(self, record: Record, kind: str, text: str, ordinal: int) -> Iterator[Record]:
         """An event, its acts those of a text without item."""
         for i, (said_kind, said) in enumerate(self._said):
-            if said_kind == kind and _same(text, said):
+            if said_kind == kind and same_text(text, said):
                 del self._said[i]
                 record.acts = [Skip(COPY)]
                 return self.other(record)
@@ -54,7 +54,7 @@ class Doubles:
         waiting = [held for held in self._held if held.event and held.kind == kind]
         found = next((held for held in waiting if normal(held.text) == normal(text)), None)
         if found is None:
-            found = next((held for held in waiting if _same(held.text, text)), None)
+            found = next((held for held in waiting if same_text(held.text, text)), None)
         if found is None:
             self._said.append((kind, text))
         else:
@@ -93,7 +93,7 @@ class Doubles:
         return (held.record for held in ready)
 
 
-def _same(event: str, item: str) -> bool:
+def same_text(event: str, item: str) -> bool:
     """Whether two texts are one: equal but for space and wrappers, one inside the other, or mostly the same words."""
     a, b = normal(strip_wrappers(event)), normal(strip_wrappers(item))
     if a == b:

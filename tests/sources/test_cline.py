@@ -104,6 +104,46 @@ def test_a_task_folder_is_one_session_counted_once(tmp_path: Path) -> None:
     ]
 
 
+def condensed(api: list[dict[str, Any]], shown: list[dict[str, Any]], folder: Path) -> Any:
+    write_tree(folder, {f"{FOLDER}/api_conversation_history.json": api, f"{FOLDER}/ui_messages.json": shown})
+    (result,) = read_tree(folder)
+    return result
+
+
+def asked(n: int, text: str, answer: str) -> list[dict[str, Any]]:
+    return [
+        {"ts": MS + n * 1000, "type": "say", "say": "user_feedback", "text": text},
+        {"ts": MS + n * 1000 + 500, "type": "say", "say": "text", "text": answer},
+    ]
+
+
+def test_prompts_that_a_condensed_history_lost_are_read_where_they_were_shown(tmp_path: Path) -> None:
+    shown = [*SHOWN[:4], *asked(7, "Now the shipping costs", "Shipping is right."), *SHOWN[9:]]
+    result = condensed(TASK, shown, tmp_path)
+    assert told(result) == [EXPECTED[0], ("Now the shipping costs", "Shipping is right."), EXPECTED[1]]
+    lost = next(o for o in result.occurrences if o.anchor.startswith("shown-"))
+    assert lost.source == f"{FOLDER}/ui_messages.json"
+    assert (lost.anchor, lost.started_at) == (f"shown-{MS + 7_000}", (MS + 7_000) * 1000)
+    assert sorted(o.anchor for o in result.occurrences) == ["1", "5", lost.anchor]  # as where the file is alone
+    assert {o.cwd for o in result.occurrences} == {"/home/ana/shop"}
+
+
+def test_of_equal_prompts_those_before_the_condensing_are_the_lost_ones(tmp_path: Path) -> None:
+    shown = [*SHOWN[:4], *asked(7, "And the tax?", "Looked at before."), *SHOWN[9:], *asked(30, "Thanks a lot", "Ok")]
+    result = condensed(TASK, shown, tmp_path)
+    assert told(result) == [EXPECTED[0], ("And the tax?", "Looked at before."), EXPECTED[1], ("Thanks a lot", "Ok")]
+
+
+def test_a_prompt_with_what_the_tool_put_into_it_is_not_lost(tmp_path: Path) -> None:
+    wrapped = [
+        text("<feedback>\nAnd the tax?\nLook at 'tax.py' (see below for file content)\n</feedback>"),
+        text(DETAILS),
+    ]
+    api = [*TASK[:4], {"role": "user", "content": wrapped}, {"role": "assistant", "content": "Tax is next."}]
+    shown = [*SHOWN[:9], SHOWN[9] | {"text": "And the tax?\nLook at @/tax.py"}, *SHOWN[10:]]
+    assert len(told(condensed(api, shown, tmp_path))) == 2
+
+
 def test_the_folder_of_newer_versions(tmp_path: Path) -> None:
     about = {"session_id": "s-1", "messages_path": "x", "prompt": "Fix", "cwd": "/w/shop", "metadata": {"title": "T"}}
     write_tree(tmp_path, {"s-1/s-1.json": about, "s-1/s-1.messages.json": {"version": 1, "messages": TASK}})
@@ -127,3 +167,13 @@ def test_an_array_over_several_lines_is_known_by_its_first_message(tmp_path: Pat
     lines = ",\n  ".join(json.dumps({k: v for k, v in m.items() if k != "ts"}) for m in TASK)
     result = read(tmp_path, f"[\n  {lines}\n]\n".encode())
     assert (result.agent, texts(result)) == ("cline", EXPECTED)
+
+
+def test_a_lost_exchange_stands_between_its_neighbours(tmp_path: Path) -> None:
+    shown = [*SHOWN[:4], *asked(7, "Now the shipping costs", "Shipping is right."), *SHOWN[9:]]
+    result = condensed(TASK, shown, tmp_path)
+    rows = {e.user_text: e for e in result.exchanges}
+    first, lost, last = (rows[t] for t in ("Fix the cart", "Now the shipping costs", "And the tax?"))
+    assert (first.prev_content_id, lost.prev_content_id, last.prev_content_id) == (
+        None, first.content_id, lost.content_id,
+    )  # fmt: skip
