@@ -1,4 +1,4 @@
-"""Opens a bundle on any machine: manifest, segments and their files, read-only and memory-mapped.
+"""Opens a bundle on any machine, and answers from it: search, exchanges, rooms, claims, packs, a timeline.
 
 Reads `manifest.json` and the sizes of the files it names; tables, indexes and vectors are mapped when a search first
 needs them, and verbatim text is decoded for hits alone. A bundle may come from a stranger: paths, sizes and shapes are
@@ -8,181 +8,46 @@ checked against limits before anything is allocated. Deliberately absent: checks
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING
 
-from backfill.bundle_manifest import BundleFile, BundleManifest, EncoderInfo, check_files, read_manifest
-from backfill.columns import IdColumn, ParquetFile
+from backfill.bundle_manifest import (
+    BundleFile,
+    BundleManifest,
+    EncoderInfo,
+    SearchDefaults,
+    check_files,
+    read_manifest,
+)
+from backfill.bundle_segment import Documents, Opened, Segment
+from backfill.columns import ParquetFile
 from backfill.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    from typing import Unpack
 
+    from backfill.claim_search import ClaimResult
+    from backfill.delivery import ExchangePage
+    from backfill.detail import ExchangeDetail, RoomPage
     from backfill.embedders.base import Embedder
+    from backfill.filters import FilterOptions
+    from backfill.pack import Pack, What
     from backfill.query import SearchResult
+    from backfill.timeline import TimelineEntry
 
 __all__ = ["Bundle", "BundleFile", "BundleManifest", "Documents", "EncoderInfo", "Segment", "read_manifest"]
 
-T = TypeVar("T")
-
-MAX_DIM = 1 << 16
 MIN_PREFIX_DIGITS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Documents:
-    """The visible exchanges of a segment, in order of exchange_id; BM25 counts them in this order.
+class Bundle(Opened):
+    """An open bundle, read-only. Every method may be called from several threads at once.
 
-    exchange_row [D] i4, object_row [D] i4 (-1: none), and the visible occurrences of document d, best first, are
-    occ_row[occ_indptr[d]:occ_indptr[d + 1]]. claim_row [C] i4 are the visible rows of the claims table.
-    """
-
-    exchange_row: npt.NDArray[np.int32]
-    object_row: npt.NDArray[np.int32]
-    occ_indptr: npt.NDArray[np.int64]
-    occ_row: npt.NDArray[np.int32]
-    claim_row: npt.NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.exchange_row)
-
-
-class _Opened:
-    """Things made once, when first needed, under a lock."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._made: dict[str, Any] = {}
-
-    def once(self, key: str, make: Callable[..., T], *args: Any) -> T:
-        """What `make(*args)` gave the first time for this key."""
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = make(*args)
-            value: T = self._made[key]
-            return value
-
-
-class Segment(_Opened):
-    """The files of one month. Each is opened once, when first needed; reads are thread-safe."""
-
-    def __init__(self, root: Path, name: str, files: Mapping[str, BundleFile]) -> None:
-        super().__init__()
-        self.root = root
-        self.name = name
-        self.files = files
-
-    def has(self, role: str) -> bool:
-        return role in self.files
-
-    def table(self, role: str) -> ParquetFile:
-        """The Parquet file of a role; raises BundleError when the segment has none or its rows are not as promised."""
-        return self.once(role, self._table, role)
-
-    def arrays(self, role: str) -> Mapping[str, npt.NDArray[Any]]:
-        """The named arrays of a role ("docs", "bm25:core", ...), memory-mapped."""
-        return self.once(role, self._arrays, role)
-
-    def vectors(self, role: str, dim: int) -> npt.NDArray[np.float16]:
-        """[rows, dim] float16, memory-mapped."""
-        return self.once(role, self._vectors, role, dim)
-
-    @property
-    def docs(self) -> Documents:
-        return self.once("=docs", self._documents)
-
-    @property
-    def doc_of_row(self) -> npt.NDArray[np.int64]:
-        """Exchange row -> document, -1 where the row is not shown."""
-        return self.once("=doc_of_row", self._doc_of_row)
-
-    @property
-    def exchange_ids(self) -> IdColumn:
-        """The ids of all rows of the exchanges table, sorted."""
-        return self.once("=ids", lambda: self.table("exchanges").ids("exchange_id"))
-
-    def column(self, role: str, name: str) -> list[Any]:
-        """A whole column of a table, kept once read."""
-        return self.once(f"={role}.{name}", lambda: self.table(role).read([name])[name])
-
-    def _entry(self, role: str) -> tuple[BundleFile, Path]:
-        if role not in self.files:
-            raise BundleError(f"segment {self.name} has no file of the role {role}")
-        entry = self.files[role]
-        return entry, self.root / entry.path
-
-    def _table(self, role: str) -> ParquetFile:
-        entry, path = self._entry(role)
-        file = ParquetFile(path)
-        if file.n_rows != entry.rows:
-            raise BundleError(f"{entry.path} has {file.n_rows} rows, the manifest says {entry.rows}")
-        return file
-
-    def _arrays(self, role: str) -> Mapping[str, npt.NDArray[Any]]:
-        from backfill.arrays import open_arrays
-
-        return open_arrays(self._entry(role)[1])
-
-    def _vectors(self, role: str, dim: int) -> npt.NDArray[np.float16]:
-        import numpy as np
-
-        entry, path = self._entry(role)
-        if not 0 < dim <= MAX_DIM or entry.bytes != entry.rows * dim * 2:
-            raise BundleError(f"{entry.path} does not hold {entry.rows} vectors of {dim} dimensions")
-        if not entry.rows:
-            return np.zeros((0, dim), np.float16)
-        return np.memmap(path, dtype="<f2", mode="r", shape=(entry.rows, dim))
-
-    def _doc_of_row(self) -> npt.NDArray[np.int64]:
-        import numpy as np
-
-        docs = np.full(self.files["exchanges"].rows, -1, np.int64)
-        docs[self.docs.exchange_row] = np.arange(len(self.docs))
-        return docs
-
-    def _documents(self) -> Documents:
-        import numpy as np
-
-        arrays = self.arrays("docs")
-        n_claims = self.files["claims"].rows if self.has("claims") else 0
-        try:
-            docs = Documents(
-                exchange_row=arrays["exchange_row"],
-                object_row=arrays["object_row"],
-                occ_indptr=arrays["occ_indptr"],
-                occ_row=arrays["occ_row"],
-                claim_row=arrays["claim_row"] if "claim_row" in arrays else np.arange(n_claims, dtype=np.int32),
-            )
-        except KeyError as error:
-            raise BundleError(f"{self.files['docs'].path} lacks the array {error}") from error
-        n_docs = len(docs)
-        n_objects = self.files["objects"].rows if self.has("objects") else 0
-        steps = docs.occ_indptr
-        sound = (
-            len(docs.object_row) == n_docs
-            and len(steps) == n_docs + 1
-            and all(array.ndim == 1 and array.dtype.kind == "i" for array in (docs.exchange_row, docs.occ_row, steps))
-            and steps[0] == 0
-            and steps[-1] == len(docs.occ_row)
-            and bool((np.diff(steps) > 0).all())
-            and _within(docs.exchange_row, 0, self.files["exchanges"].rows)
-            and _within(docs.object_row, -1, n_objects)
-            and _within(docs.occ_row, 0, self.files["occurrences"].rows)
-            and _within(docs.claim_row, 0, n_claims)
-        )
-        if not sound:
-            raise BundleError(f"{self.files['docs'].path} points outside its tables")
-        return docs
-
-
-class Bundle(_Opened):
-    """An open bundle. Thread-safe for reading.
-
-    `Bundle.open(path)` checks the manifest and that every file it names is there with its size, inside the folder.
+    `Bundle.open(path)` checks the manifest and that every file it names is there with its size, inside the folder. As a
+    context manager it lets go of its files at the end; one that is not closed does so when nobody holds it any more.
+    Filters (`project`, `agent`, `room`, `file`, `since`, `until`, `tier`, `kind`) mean the same in every method; see
+    `backfill.filters.FilterOptions`.
     """
 
     def __init__(self, path: Path, manifest: BundleManifest, *, trust_encoder: bool = False) -> None:
@@ -220,29 +85,128 @@ class Bundle(_Opened):
         check_files(root, manifest.files)
         return cls(root, manifest, trust_encoder=trust_encoder)
 
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of every opened file; results that were returned stay good. Using the bundle again opens anew."""
+        for segment in self.segments:
+            segment.forget()
+        self.forget()
+
     def search(
         self,
         text: str,
         *,
         k: int = 10,
         mode: str = "default",
-        project: str | None = None,
-        agent: str | None = None,
-        room: str | None = None,
-        file: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
-        tier: str | None = None,
-        kind: str | None = None,
+        per_session: bool = False,
+        fold: bool = True,
+        superseded: bool = False,
+        settings: SearchDefaults | None = None,
+        **filters: Unpack[FilterOptions],
     ) -> SearchResult:
-        """The `k` best exchanges for `text` among those that pass the filters; see `backfill.query.search`."""
+        """The `k` best exchanges for `text` among those that pass the filters, best first.
+
+        `mode` is one of `modes()`. `per_session` keeps the best exchange of each session, `fold` lists copies and near
+        copies under the best of them, `superseded` lets claims count that a later one replaced. `settings` overrides
+        the bundle's fusion, weights and constants. Raises UsageError; see `backfill.query.search`.
+        """
         from backfill.filters import Filters
         from backfill.query import search
 
-        filters = Filters.parse(
-            project=project, agent=agent, room=room, file=file, since=since, until=until, tier=tier, kind=kind
+        return search(
+            self,
+            text,
+            k=k,
+            mode=mode,
+            filters=Filters.parse(**filters),
+            per_session=per_session,
+            fold=fold,
+            superseded=superseded,
+            settings=settings,
         )
-        return search(self, text, k=k, mode=mode, filters=filters)
+
+    def modes(self) -> tuple[str, ...]:
+        """The search modes whose layers the bundle has; `default` first."""
+        from backfill.query import working_modes
+
+        return working_modes(self)
+
+    def exchange(self, exchange_id: str) -> ExchangeDetail:
+        """An exchange with its object, claims, places and neighbours; 6 or more hex digits of the id are enough.
+
+        Raises UsageError as `find` does.
+        """
+        from backfill.detail import exchange_detail
+
+        return exchange_detail(self, exchange_id)
+
+    def read(
+        self, exchange_id: str, *, query: str = "", cursor: str | None = None, limit_chars: int = 8_000
+    ) -> ExchangePage:
+        """The verbatim text of an exchange in pages of whole lines and sentences, at most about `limit_chars` each.
+
+        Without `cursor` the first page, around the words of `query` where there is one; a cursor comes from an earlier
+        page or from a passage of a hit. Raises UsageError for an id or a cursor that is none.
+        """
+        from backfill.delivery import exchange_page
+
+        exchange = self.exchange(exchange_id).exchange
+        return exchange_page(exchange, query=query, cursor=cursor, limit_chars=limit_chars)
+
+    def rooms(self, room: str | None = None, *, limit: int = 50, cursor: str | None = None) -> RoomPage:
+        """The rooms, the fullest first; with `room` (a key or type:key) its exchanges, the newest first.
+
+        `cursor` is that of the page before. Raises UsageError for an unknown room, naming the nearest.
+        """
+        from backfill.detail import room_page
+
+        return room_page(self, room, limit=limit, cursor=cursor)
+
+    def claims(
+        self, text: str = "", *, k: int = 10, superseded: bool = False, **filters: Unpack[FilterOptions]
+    ) -> ClaimResult:
+        """The `k` best claims for `text`, or the newest where it is empty, with dates, sources and what replaced them.
+
+        Claims that a later one replaced are left out unless `superseded`. `kind` filters the claims themselves, the
+        other filters the exchanges that they were distilled from.
+        """
+        from backfill.claim_search import search_claims
+        from backfill.filters import Filters
+
+        return search_claims(self, text, k=k, superseded=superseded, filters=Filters.parse(**filters))
+
+    def pack(
+        self,
+        budget_tokens: int,
+        query: str | None = None,
+        *,
+        what: What = "objects",
+        ids: bool = False,
+        **filters: Unpack[FilterOptions],
+    ) -> Pack:
+        """As many palace objects (or claims) as fit `budget_tokens`, whole, grouped by room, as Markdown for a prompt.
+
+        The newest come first, or the best for `query`. `ids` adds the first digits of each exchange's id, for `show`.
+        Raises UsageError for a budget that does not even hold the heading.
+        """
+        from backfill.filters import Filters
+        from backfill.pack import make_pack
+
+        return make_pack(self, budget_tokens, query, what=what, ids=ids, filters=Filters.parse(**filters))
+
+    def timeline(self, **filters: Unpack[FilterOptions]) -> tuple[TimelineEntry, ...]:
+        """How many exchanges and sessions each month and project has, in order of month, then project."""
+        from backfill.filters import Filters
+        from backfill.timeline import timeline
+
+        return timeline(self, Filters.parse(**filters))
 
     def find(self, prefix: str) -> tuple[Segment, int]:
         """(segment, document) of the visible exchange whose id in hex starts with `prefix`.
@@ -267,7 +231,7 @@ class Bundle(_Opened):
         return segment, int(doc)
 
     @property
-    def rooms(self) -> ParquetFile | None:
+    def rooms_table(self) -> ParquetFile | None:
         """The table of rooms, or None where the bundle has none."""
         entry = self.files.get("rooms")
         return self.once("rooms", ParquetFile, self.path / entry.path) if entry else None
@@ -280,9 +244,3 @@ class Bundle(_Opened):
             return load_encoder(self.path, self.manifest.encoder, trust=self._trust_encoder)
 
         return self.once("encoder", load)
-
-
-def _within(array: npt.NDArray[Any], low: int, high: int) -> bool:
-    if array.ndim != 1 or array.dtype.kind != "i":
-        return False
-    return not len(array) or bool(array.min() >= low and array.max() < high)

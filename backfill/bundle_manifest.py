@@ -60,13 +60,24 @@ class Bm25Info:
 
 @dataclass(frozen=True, slots=True)
 class SearchDefaults:
-    """The default search. `weights` has `bm25` and `vector`; `parts` are the object's parts that have a vector."""
+    """How the default mode joins its signals; the bundle's own, or what a caller of `search` gives instead.
 
-    fusion: str = "minmax"
+    `weights`: of the signals `bm25` (verbatim), `vector` (distilled), `verbatim-vector`, `distilled-bm25`,
+    `claims-vector` and `claims-bm25` (0 or absent: not used), and of BM25 fields: `title`, `rooms`, `files` join bm25
+    where given, `verbatim`, `core`, `context` are 1 unless given. `session_prior`: what part of a session's best score
+    its other exchanges get on top. `depth`: the best units taken of each signal. `parts`: the object's parts that have
+    a vector. `k1` and `b`: BM25's constants, the index's where None.
+    """
+
+    fusion: str = "weighted"
+    normalization: str = "minmax"
     weights: dict[str, float] = field(default_factory=dict)
+    session_prior: float = 0.0
     depth: int = 200
     parts: tuple[str, ...] = ("core", "context")
     rrf_k: int = 60
+    k1: float | None = None
+    b: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,12 @@ def read_manifest(root: Path) -> BundleManifest:
     # While a writer replaces the manifest, the file names the old and the new one.
     if hashlib.sha256(data).hexdigest() not in [line.split(" ")[0] for line in lines]:
         raise BundleError(f"{path} does not match manifest.sha256", hint="restore the bundle, or roll it back")
+    return decode_manifest(data, path)
+
+
+def decode_manifest(data: bytes, path: Path) -> BundleManifest:
+    """A manifest from its bytes; `path` is for messages. Raises BundleError for another format or anything odd."""
+    root = path.parent
     try:
         version = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("format", msgspec.Raw(b"null"))
         if bytes(version) != str(FORMAT).encode():
@@ -116,6 +133,17 @@ def read_manifest(root: Path) -> BundleManifest:
     return manifest
 
 
+def check_name(entry: BundleFile) -> PurePosixPath:
+    """The path of a file below the bundle. Raises BundleError where it leads anywhere else."""
+    relative = PurePosixPath(entry.path)
+    unsafe = relative.is_absolute() or "\\" in entry.path or ":" in entry.path or "\0" in entry.path
+    if unsafe or ".." in relative.parts or str(relative) != entry.path or not relative.name:
+        raise BundleError(f"the manifest names {entry.path[:200]!r}, which is no path inside a bundle")
+    if entry.rows < 0 or entry.bytes < 0:
+        raise BundleError(f"the manifest gives {entry.path} a negative size")
+    return relative
+
+
 def check_files(root: Path, files: Sequence[BundleFile]) -> None:
     """Every file is a plain file inside the bundle, has its size, and no folder on the way to it is a link.
 
@@ -123,12 +151,7 @@ def check_files(root: Path, files: Sequence[BundleFile]) -> None:
     """
     plain: set[PurePosixPath] = set()
     for entry in files:
-        relative = PurePosixPath(entry.path)
-        unsafe = relative.is_absolute() or "\\" in entry.path or ":" in entry.path or "\0" in entry.path
-        if unsafe or ".." in relative.parts or str(relative) != entry.path or not relative.name:
-            raise BundleError(f"the manifest names {entry.path[:200]!r}, which is no path inside a bundle")
-        if entry.rows < 0 or entry.bytes < 0:
-            raise BundleError(f"the manifest gives {entry.path} a negative size")
+        relative = check_name(entry)
         for parent in relative.parents:
             if parent not in plain and (root / parent).is_symlink() and str(parent) != ".":
                 raise BundleError(f"{parent} is a link; a bundle's folders are plain ones")

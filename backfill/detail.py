@@ -3,86 +3,139 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from datetime import date, timedelta
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backfill.claim_search import ClaimHit, claims_of_exchange
 from backfill.errors import UsageError
 from backfill.filters import Filters
-from backfill.hits import Place, iso, read_hits
-from backfill.types import Claim, Exchange, Occurrence, PalaceObject
+from backfill.hits import Place, occurrence_rows, read_hits
+from backfill.rows import rows_of
+from backfill.trees import iso, plain
+from backfill.types import Exchange, Occurrence, PalaceObject
 
 if TYPE_CHECKING:
     from backfill.bundle import Bundle, Segment
 
-_TIMES = ("started_at", "ended_at")
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """An exchange just before or after another in a session of its."""
+
+    exchange_id: str
+    started_at: str | None
+    exchange_core: str
 
 
-def show_exchange(bundle: Bundle, prefix: str) -> dict[str, Any]:
-    """{exchange, occurrences, object, claims, prev, next} of a visible exchange; ids are hex, times ISO 8601.
+@dataclass(frozen=True, slots=True)
+class ExchangeDetail:
+    """A visible exchange and what belongs to it; rows as the tables hold them.
 
-    `prev` and `next` are the visible exchanges before and after it in a session that it stands in; several where
-    histories fork. Raises UsageError as `Bundle.find` does.
+    `occurrences` are all places where it stands, the best first. `prev` and `next` are the visible exchanges before
+    and after it in a session that it stands in; several where histories fork.
     """
+
+    exchange: Exchange
+    occurrences: tuple[Occurrence, ...]
+    object: PalaceObject | None
+    claims: tuple[ClaimHit, ...]
+    prev: tuple[Neighbour, ...]
+    next: tuple[Neighbour, ...]
+
+    def to_tree(self) -> dict[str, Any]:
+        """As `show --json` prints it: ids in hex, times in ISO 8601."""
+        tree: dict[str, Any] = plain(self)
+        return {**tree, "claims": [claim.to_tree() for claim in self.claims]}
+
+
+@dataclass(frozen=True, slots=True)
+class RoomSummary:
+    """A room over all projects; `last_at` is ISO 8601."""
+
+    type: str
+    key: str
+    label: str
+    exchanges: int
+    last_at: str | None
+    projects: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoomExchange:
+    """An exchange in the list of a room."""
+
+    exchange_id: str
+    started_at: str | None
+    project: str
+    exchange_core: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoomPage:
+    """A page of rooms, or of one room's exchanges where `hits` is not None; `cursor` gives the next page, if any."""
+
+    rooms: tuple[RoomSummary, ...]
+    hits: tuple[RoomExchange, ...] | None
+    cursor: str | None
+
+    def to_tree(self) -> dict[str, Any]:
+        """As `rooms --json` prints it."""
+        tree: dict[str, Any] = plain(self)
+        return {name: value for name, value in tree.items() if name != "hits" or value is not None}
+
+
+def exchange_detail(bundle: Bundle, prefix: str) -> ExchangeDetail:
+    """The visible exchange whose id in hex starts with `prefix`. Raises UsageError as `Bundle.find` does."""
     segment, doc = bundle.find(prefix)
     docs = segment.docs
-    exchange = _row(segment, "exchanges", Exchange, int(docs.exchange_row[doc]))
+    exchange: Exchange = _rows(segment, "exchanges", Exchange, [int(docs.exchange_row[doc])])[0]
     number = int(docs.object_row[doc])
-    occurrences = [_row(segment, "occurrences", Occurrence, int(row)) for row in _places(segment, doc)]
-    tree: dict[str, Any] = {
-        "exchange": exchange,
-        "occurrences": occurrences,
-        "object": _row(segment, "objects", PalaceObject, number) if number >= 0 else None,
-        "claims": list(_claims(bundle, exchange["exchange_id"])),
-    }
-    sessions = {place["session_id"] for place in occurrences}
-    before, own = exchange["prev_content_id"], exchange["content_id"]
-    tree["prev"] = _neighbours(bundle, "content_id", before, sessions) if before else []
-    tree["next"] = _neighbours(bundle, "prev_content_id", own, sessions)
-    plain: dict[str, Any] = _plain(tree)
-    return plain
+    occurrences: list[Occurrence] = _rows(segment, "occurrences", Occurrence, occurrence_rows(segment, doc))
+    sessions = {place.session_id for place in occurrences}
+    before = exchange.prev_content_id
+    return ExchangeDetail(
+        exchange=exchange,
+        occurrences=tuple(occurrences),
+        object=_rows(segment, "objects", PalaceObject, [number])[0] if number >= 0 else None,
+        claims=claims_of_exchange(bundle, segment, doc),
+        prev=_neighbours(bundle, "content_id", before, sessions) if before else (),
+        next=_neighbours(bundle, "prev_content_id", exchange.content_id, sessions),
+    )
 
 
-def list_rooms(bundle: Bundle, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
-    """{rooms: [{type, key, label, exchanges, last_at, projects}], cursor}: the fullest rooms first, over all projects.
+def room_page(bundle: Bundle, room: str | None, *, limit: int = 50, cursor: str | None = None) -> RoomPage:
+    """A page of all rooms, the fullest first, or of the exchanges of `room`, the newest first.
 
-    `cursor` continues a list, and is null in the answer at its end. Raises UsageError for a cursor that no list gave.
+    Raises UsageError for a cursor that no page gave, and for an unknown room, naming the nearest.
     """
-    rooms = sorted(_rooms(bundle), key=lambda room: (-room["exchanges"], room["type"], room["key"]))
-    page, following = _page(rooms, limit, cursor)
-    return {"rooms": page, "cursor": following}
-
-
-def show_room(bundle: Bundle, room: str, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
-    """{rooms, hits, cursor}: the rooms of a key (or type:key), and their exchanges, the newest first.
-
-    Raises UsageError that names the nearest room when there is none of this name.
-    """
+    rooms = bundle.once("rooms:all", _all_rooms, bundle)
+    if room is None:
+        page, following = _page(rooms, limit, cursor)
+        return RoomPage(tuple(page), None, following)
     filters = Filters.parse(room=room)
     kind, _, key = (filters.room or "").rpartition(":")
-    rooms = _rooms(bundle)
-    matching = [one for one in rooms if one["key"] == key and kind in ("", one["type"])]
+    matching = tuple(one for one in rooms if one.key == key and kind in ("", one.type))
     if not matching:
-        close = difflib.get_close_matches(key, [one["key"] for one in rooms], n=3, cutoff=0.5)
+        close = difflib.get_close_matches(key, [one.key for one in rooms], n=3, cutoff=0.5)
         raise UsageError(f"no room is called {room[:80]!r}", hint=f"near: {', '.join(close)}" if close else "")
+    places, following = _page(_newest_first(bundle, filters), limit, cursor)
+    hits = read_hits([place for _, _, place in places])
+    listed = tuple(RoomExchange(hit.exchange_id, hit.started_at, hit.project, hit.exchange_core) for hit in hits)
+    return RoomPage(matching, listed, following)
+
+
+def _newest_first(bundle: Bundle, filters: Filters) -> list[tuple[int, bytes, Place]]:
     dated: list[tuple[int, bytes, Place]] = []
     for segment in bundle.segments:
-        docs = segment.docs
         chosen = np.flatnonzero(filters.document_mask(segment))
         times = segment.column("occurrences", "started_at") if len(chosen) else []
         for doc in chosen.tolist():
-            xid = segment.exchange_ids[int(docs.exchange_row[doc])]
-            started = times[int(_places(segment, doc)[0])]
+            xid = segment.document_id(doc)
+            started = times[occurrence_rows(segment, doc)[0]]
             dated.append((-started if started is not None else 1 << 63, xid, Place(segment, doc, xid)))
-    dated.sort(key=lambda item: item[:2])
-    page, following = _page(dated, limit, cursor)
-    hits = [
-        {name: getattr(hit, name) for name in ("exchange_id", "started_at", "project", "exchange_core")}
-        for hit in read_hits([place for _, _, place in page])
-    ]
-    return {"rooms": matching, "hits": hits, "cursor": following}
+    return sorted(dated, key=lambda item: item[:2])
 
 
 def _page(items: list[Any], limit: int, cursor: str | None) -> tuple[list[Any], str | None]:
@@ -94,42 +147,31 @@ def _page(items: list[Any], limit: int, cursor: str | None) -> tuple[list[Any], 
     return items[start : start + limit], str(start + limit) if start + limit < len(items) else None
 
 
-def _rooms(bundle: Bundle) -> list[dict[str, Any]]:
-    """Rooms over all projects; the table has one row a project."""
-    if bundle.rooms is None:
+def _all_rooms(bundle: Bundle) -> list[RoomSummary]:
+    """Rooms over all projects, the fullest first; the table has one row a project."""
+    if bundle.rooms_table is None:
         return []
-    columns = bundle.rooms.read(("room_type", "room_key", "room_label", "project", "n_exchanges", "last_at"))
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for kind, key, label, project, n_exchanges, last_at in zip(*columns.values(), strict=True):
-        room = found.setdefault(
-            (kind, key), {"type": kind, "key": key, "label": label, "exchanges": 0, "last_at": None, "projects": []}
-        )
-        room["exchanges"] += n_exchanges
-        room["projects"].append(project)
-        room["last_at"] = max((t for t in (room["last_at"], last_at) if t is not None), default=None)
-    return [{**room, "last_at": iso(room["last_at"])} for room in found.values()]
+    columns = bundle.rooms_table.read(("room_type", "room_key", "room_label", "project", "n_exchanges", "last_at"))
+    found: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    for kind, key, *rest in zip(*columns.values(), strict=True):
+        found.setdefault((kind, key), []).append(tuple(rest))
+    rooms = [_room(kind, key, rows) for (kind, key), rows in found.items()]
+    return sorted(rooms, key=lambda room: (-room.exchanges, room.type, room.key))
 
 
-def _places(segment: Segment, doc: int) -> list[int]:
-    docs = segment.docs
-    rows: list[int] = docs.occ_row[int(docs.occ_indptr[doc]) : int(docs.occ_indptr[doc + 1])].tolist()
-    return rows
+def _room(kind: str, key: str, rows: list[tuple[Any, ...]]) -> RoomSummary:
+    last_at = max((last for *_, last in rows if last is not None), default=None)
+    exchanges = sum(n for _, _, n, _ in rows)
+    return RoomSummary(kind, key, rows[0][0], exchanges, iso(last_at), tuple(project for _, project, _, _ in rows))
 
 
-def _row(segment: Segment, table: str, kind: type[Any], at: int) -> dict[str, Any]:
-    return segment.table(table).rows_at(tuple(kind.__slots__), [at])[at]
+def _rows(segment: Segment, table: str, kind: type[Any], positions: list[int]) -> list[Any]:
+    names = tuple(kind.__slots__)
+    rows = segment.table(table).rows_at(names, positions)
+    return rows_of(table, {name: [rows[at][name] for at in positions] for name in names})
 
 
-def _claims(bundle: Bundle, exchange_id: bytes) -> Iterable[dict[str, Any]]:
-    for segment in bundle.segments:
-        if len(segment.docs.claim_row):
-            cells = segment.column("claims", "exchange_ids")
-            for row in segment.docs.claim_row.tolist():
-                if exchange_id in cells[row]:
-                    yield _row(segment, "claims", Claim, row)
-
-
-def _neighbours(bundle: Bundle, column: str, wanted: bytes, sessions: set[str]) -> list[dict[str, Any]]:
+def _neighbours(bundle: Bundle, column: str, wanted: bytes, sessions: set[str]) -> tuple[Neighbour, ...]:
     places = []
     for segment in bundle.segments:
         values = segment.column("exchanges", column)
@@ -139,21 +181,7 @@ def _neighbours(bundle: Bundle, column: str, wanted: bytes, sessions: set[str]) 
                 places.append(Place(segment, doc, segment.exchange_ids[row]))
     found = []
     for place, hit in zip(places, read_hits(places), strict=True):
-        names = place.segment.table("occurrences").rows_at(("session_id",), _places(place.segment, place.doc))
+        names = place.segment.table("occurrences").rows_at(("session_id",), occurrence_rows(place.segment, place.doc))
         if sessions & {row["session_id"] for row in names.values()}:
-            found.append({name: getattr(hit, name) for name in ("exchange_id", "started_at", "exchange_core")})
-    return sorted(found, key=lambda entry: (entry["started_at"] or "~", entry["exchange_id"]))
-
-
-def _plain(value: Any, name: str = "") -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item, key) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if name in _TIMES and isinstance(value, int):
-        return iso(value)
-    if name == "date" and value is not None:
-        return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
-    return value
+            found.append(Neighbour(hit.exchange_id, hit.started_at, hit.exchange_core))
+    return tuple(sorted(found, key=lambda entry: (entry.started_at or "~", entry.exchange_id)))

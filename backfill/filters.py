@@ -2,7 +2,7 @@
 
 Filters are applied before anything is ranked, so `k` hits come back whenever that many documents pass. Conditions on
 where an exchange stands (project, agent, dates) must hold for one and the same occurrence, and that occurrence is
-shown. Deliberately absent: quoted phrases, which need verbatim text (`query.py`).
+shown. Deliberately absent: quoted phrases, which need verbatim text (`phrases.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,30 @@ from backfill.errors import UsageError
 from backfill.types import CLAIM_KINDS, ROOM_TYPES, TIER_RANK
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from backfill.bundle import Segment
 
 Mask = npt.NDArray[np.bool_]
 _US = 1_000_000
+
+
+class FilterOptions(TypedDict, total=False):
+    """Conditions as a person writes them; None and the empty text set none.
+
+    `project`: a name, the last part of a path, or a glob. `agent`: the reader that took the transcript in. `room`: key
+    or type:key. `file`: a glob over a path or its end. `since`, `until`: YYYY-MM-DD (UTC, whole days) or an ISO 8601
+    time. `tier`: llm, extractive or raw. `kind`: a kind of claim.
+    """
+
+    project: str | None
+    agent: str | None
+    room: str | None
+    file: str | None
+    since: str | None
+    until: str | None
+    tier: str | None
+    kind: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +62,14 @@ class Filters:
     kind: str | None = None
 
     @classmethod
-    def parse(
-        cls,
-        *,
-        project: str | None = None,
-        agent: str | None = None,
-        room: str | None = None,
-        file: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
-        tier: str | None = None,
-        kind: str | None = None,
-    ) -> Filters:
-        """Filters as a person writes them. Raises UsageError for a bad date, tier or claim kind."""
+    def parse(cls, **options: Unpack[FilterOptions]) -> Filters:
+        """Filters as a person writes them. Raises UsageError for a bad date, room type, tier or claim kind."""
+        room, file = options.get("room"), options.get("file")
+        since, until = options.get("since"), options.get("until")
+        tier, kind = options.get("tier"), options.get("kind")
         return cls(
-            project=project or None,
-            agent=agent or None,
+            project=options.get("project") or None,
+            agent=options.get("agent") or None,
             room=_room(room) if room else None,
             file=file.replace("\\", "/").removeprefix("./") if file else None,
             since_us=_instant(since, end=False) if since else None,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backfill.errors import BundleError
+from backfill.trees import iso, plain
 
 if TYPE_CHECKING:
     from backfill.bundle import Segment
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 _EXCHANGE = ("user_text", "agent_text", "part")
 _OBJECT = ("exchange_core", "specific_context", "room_assignments", "files_touched", "tier")
-_OCCURRENCE = ("agent", "session_id", "source", "byte_start", "byte_end", "project", "started_at")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OCCURRENCE_COLUMNS = ("agent", "session_id", "source", "byte_start", "byte_end", "project", "started_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,24 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Location:
+    """One place where an exchange, or a copy of it, stands; `started_at` is ISO 8601."""
+
+    exchange_id: str
+    agent: str
+    session_id: str
+    project: str
+    started_at: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One found exchange. `started_at` is ISO 8601 in UTC; `signals` are the raw scores that were fused.
 
-    `claim` is the claim that was found, in mode claims; `note` says why a closest miss is none of the hits.
+    `places` are all places where it stands, the shown one first, and after these the places of the near copies that
+    were folded into it, whose ids `folded` lists. `claim` is the claim that was found, in mode claims; `note` says why
+    a closest miss is none of the hits.
     """
 
     exchange_id: str
@@ -56,25 +69,25 @@ class Hit:
     signals: dict[str, float] = field(default_factory=dict)
     claim: str = ""
     note: str = ""
+    places: tuple[Location, ...] = ()
+    folded: tuple[str, ...] = ()
 
     def to_tree(self) -> dict[str, Any]:
         """As JSON prints it; an empty claim or note is left out."""
-        tree: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        tree["rooms"], tree["files"] = list(self.rooms), list(self.files)
-        tree["source"] = {name: getattr(self.source, name) for name in Source.__slots__}
+        tree: dict[str, Any] = plain(self)
         return {name: value for name, value in tree.items() if value or name not in ("claim", "note")}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A ranked document, before its rows are read."""
+    """A ranked document, before its rows are read. `claim` is the number of the claim that won it, -1 for none."""
 
     segment: Segment
     doc: int
     exchange_id: bytes
     score: float = 0.0
     signals: dict[str, float] = field(default_factory=dict)
-    claim: str = ""
+    claim: int = -1
 
 
 def read_hits(places: Sequence[Place], filters: Filters | None = None) -> list[Hit]:
@@ -92,17 +105,6 @@ def read_hits(places: Sequence[Place], filters: Filters | None = None) -> list[H
     return [hits[number] for number in range(len(places))]
 
 
-def iso(us: int | None) -> str | None:
-    """Microseconds since 1970 as ISO 8601 with Z; None where unknown or beyond the calendar."""
-    if us is None:
-        return None
-    try:
-        moment = _EPOCH + timedelta(microseconds=us)
-    except OverflowError:
-        return None
-    return moment.isoformat(timespec="microseconds" if us % 1_000_000 else "seconds").replace("+00:00", "Z")
-
-
 def _segment_hits(segment: Segment, places: Sequence[Place], filters: Filters | None) -> list[Hit]:
     docs = segment.docs
     meets = filters.occurrence_mask(segment) if filters is not None and filters.on_occurrences else None
@@ -112,25 +114,33 @@ def _segment_hits(segment: Segment, places: Sequence[Place], filters: Filters | 
     exchanges = segment.table("exchanges").rows_at(_EXCHANGE, exchange_at)
     shown = [at for at in object_at if at >= 0]
     objects = segment.table("objects").rows_at(_OBJECT, shown) if shown else {}
-    occurrences = segment.table("occurrences").rows_at(_OCCURRENCE, occurrence_at)
+    standing = [occurrence_rows(segment, p.doc) for p in places]
+    occurrences = segment.table("occurrences").rows_at(OCCURRENCE_COLUMNS, [row for rows in standing for row in rows])
     try:
         return [
-            _hit(place, exchanges[x], objects.get(o), occurrences[c])
-            for place, x, o, c in zip(places, exchange_at, object_at, occurrence_at, strict=True)
+            _hit(place, exchanges[x], objects.get(o), [occurrences[c], *(occurrences[r] for r in rows if r != c)])
+            for place, x, o, c, rows in zip(places, exchange_at, object_at, occurrence_at, standing, strict=True)
         ]
     except (KeyError, TypeError) as error:
         raise BundleError(f"segment {segment.name} holds a row that is none of its table's") from error
 
 
-def _occurrence(segment: Segment, doc: int, meets: Mask | None) -> int:
+def occurrence_rows(segment: Segment, doc: int) -> list[int]:
+    """The rows of a document's visible occurrences, the best first."""
     docs = segment.docs
-    rows = docs.occ_row[int(docs.occ_indptr[doc]) : int(docs.occ_indptr[doc + 1])]
-    if meets is None:
-        return int(rows[0])
-    return int(rows[int(np.argmax(meets[rows]))])
+    rows: list[int] = docs.occ_row[int(docs.occ_indptr[doc]) : int(docs.occ_indptr[doc + 1])].tolist()
+    return rows
 
 
-def _hit(place: Place, exchange: dict[str, Any], palace: dict[str, Any] | None, at: dict[str, Any]) -> Hit:
+def _occurrence(segment: Segment, doc: int, meets: Mask | None) -> int:
+    rows = occurrence_rows(segment, doc)
+    return rows[0] if meets is None else rows[int(np.argmax(meets[rows]))]
+
+
+def _hit(
+    place: Place, exchange: dict[str, Any], palace: dict[str, Any] | None, occurrences: list[dict[str, Any]]
+) -> Hit:
+    at = occurrences[0]
     return Hit(
         exchange_id=place.exchange_id.hex(),
         score=place.score,
@@ -148,5 +158,11 @@ def _hit(place: Place, exchange: dict[str, Any], palace: dict[str, Any] | None, 
         part=exchange["part"],
         tier=palace["tier"] if palace else None,
         signals=place.signals,
-        claim=place.claim,
+        places=tuple(location(place.exchange_id, row) for row in occurrences),
     )
+
+
+def location(exchange_id: bytes, row: dict[str, Any]) -> Location:
+    """A row of occurrences as a place."""
+    source = Source(row["source"], row["byte_start"], row["byte_end"])
+    return Location(exchange_id.hex(), row["agent"], row["session_id"], row["project"], iso(row["started_at"]), source)

@@ -1,39 +1,51 @@
 """Search over a bundle: find by meaning over distilled text, by word over verbatim text, read the verbatim original.
 
-Modes name a layer and a signal; `default` fuses BM25 over verbatim text with vectors over distilled text. Filters and
-quoted phrases restrict the documents before anything is ranked. Deliberately absent: printing (`commands/query.py`)
+Modes name a layer and a signal; `default` fuses the signals that the bundle's settings weigh. Filters, quoted phrases
+and exact terms restrict the documents before anything is ranked. Deliberately absent: printing (`commands/query.py`)
 and any write.
 """
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from backfill import signals
+from backfill.bundle_manifest import SearchDefaults
+from backfill.claim_index import claim_rows
+from backfill.delivery import Passage, best_match, hit_passages, query_terms
 from backfill.errors import BundleError, UsageError
 from backfill.filters import Filters, one_of
+from backfill.folding import near_copies
 from backfill.hits import Hit, Place, read_hits
-from backfill.phrases import phrase_mask
-from backfill.ranking import Question, Ranking, claim_column, claim_docs, part_roles, rank
-from backfill.signals import Mask, best_units
+from backfill.phrases import ExactTerms, exact_mask, take_apart
+from backfill.question import MIN_DEPTH, ask, query_encoder, wants_vector_for
+from backfill.ranking import (
+    EMPTY,
+    Question,
+    Ranking,
+    documents_mask,
+    part_roles,
+    rank,
+    session_numbers,
+)
+from backfill.signals import best_units
 
 if TYPE_CHECKING:
     from backfill.bundle import Bundle
-    from backfill.embedders.base import Embedder
+
+__all__ = ["MAX_K", "MIN_DEPTH", "MODES", "SearchResult", "ranked_places", "search", "working_modes"]
 
 MODES = ("default", "distilled-vector", "verbatim-vector", "distilled-bm25", "verbatim-bm25", "claims")
 MAX_K = 10_000
-MAX_QUERY_CHARS = 100_000
-MIN_DEPTH = 100
 
-_PHRASE = re.compile(r'"([^"]+)"')
 _WORD_MODE = {"distilled-vector": "distilled-bm25", "verbatim-vector": "verbatim-bm25"}
+# So many times k are read at most to fill up what folding took away.
+_MAX_READ = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +63,15 @@ class SearchResult:
     closest_miss: Hit | None = None
     warnings: tuple[str, ...] = ()
 
+    def passages(self, hit: Hit, limit_chars: int = 2_400) -> tuple[Passage, ...]:
+        """What to show of a hit: whole lines and sentences of its prompt and answer around the query's words."""
+        return hit_passages(hit, query_terms(self.query), limit_chars)
+
     def to_tree(self) -> dict[str, Any]:
-        """As `--json` prints it."""
-        tree: dict[str, Any] = {
-            "query": self.query,
-            "mode": self.mode,
-            "took_ms": self.took_ms,
-            "hits": [hit.to_tree() for hit in self.hits],
-        }
+        """As `--json` prints it; `match` is the part of each hit that answers the query best."""
+        terms = query_terms(self.query)
+        hits = [{**hit.to_tree(), "match": best_match(hit, terms).to_tree()} for hit in self.hits]
+        tree: dict[str, Any] = {"query": self.query, "mode": self.mode, "took_ms": self.took_ms, "hits": hits}
         if self.closest_miss is not None:
             tree["closest_miss"] = self.closest_miss.to_tree()
         if self.warnings:
@@ -73,11 +86,16 @@ def search(
     k: int = 10,
     mode: str = "default",
     filters: Filters | None = None,
-    fusion: str | None = None,
+    per_session: bool = False,
+    fold: bool = True,
+    superseded: bool = False,
+    settings: SearchDefaults | None = None,
 ) -> SearchResult:
     """The `k` best visible exchanges for `text` that pass `filters`, best first; ties by exchange_id.
 
-    `fusion` (minmax or rrf) overrides the bundle's. Raises UsageError for an empty query, an unknown mode, a mode
+    `per_session` keeps the best exchange of each session. `fold` lists near copies under the best of them; where most
+    hits are such, fewer than `k` may be left. `superseded` lets claims count that a later one replaced. `settings`
+    replaces the bundle's own: fusion, weights, constants. Raises UsageError for an empty query, an unknown mode, a mode
     whose layer the bundle lacks, or `k` outside 1 to 10,000; BundleError when a file turns out to be damaged.
     """
     began = time.perf_counter()
@@ -85,14 +103,37 @@ def search(
     if not 1 <= k <= MAX_K:
         raise UsageError(f"k must be 1 to {MAX_K:,}, not {k}")
     _check_mode(bundle, mode)
-    question, mode, warnings = _question(bundle, text, mode, k, fusion)
-    mask = _documents_mask(bundle, filters)
-    if question.phrases:
-        mask &= phrase_mask(bundle, question.phrases, mask)
-    hits = _hits(bundle, rank(bundle, question, mode, mask, filters.kind), k, filters)
-    miss = None if hits else _closest_miss(bundle, question, mode, filters)
+    settings = settings or bundle.manifest.index
+    wanted = wants_vector_for(bundle, mode, settings)
+    question, warnings = ask(
+        bundle, text, wants_vector=wanted, k=k, superseded=superseded, filters=filters, settings=settings
+    )
+    if wanted and question.vector is None and mode in _WORD_MODE:
+        mode = _WORD_MODE[mode]
+        _check_mode(bundle, mode)
+    exact = take_apart(text)[1]
+    mask = documents_mask(bundle, filters)
+    if exact:
+        mask = exact_mask(bundle, exact, mask)
+    ranking = rank(bundle, question, mode, mask) if mask.any() else EMPTY
+    if per_session:
+        ranking = _best_of_sessions(bundle, ranking)
+    hits = _folded_hits(bundle, ranking, k, filters) if fold else _hits(bundle, ranking, k, filters)
+    miss = None if hits else _closest_miss(bundle, question, exact, mode, filters)
     took_ms = round((time.perf_counter() - began) * 1000, 2)
     return SearchResult(text, tuple(hits), mode, took_ms, miss, tuple(warnings))
+
+
+def ranked_places(bundle: Bundle, text: str, *, k: int, filters: Filters | None = None) -> list[Place]:
+    """The `k` best documents for `text` in the default mode, best first, nothing of them read.
+
+    Raises UsageError and BundleError as `search` does.
+    """
+    filters = filters or Filters()
+    wanted = wants_vector_for(bundle, "default", bundle.manifest.index)
+    question, _ = ask(bundle, text, wants_vector=wanted, k=k, filters=filters)
+    mask = exact_mask(bundle, take_apart(text)[1], documents_mask(bundle, filters))
+    return _places(bundle, rank(bundle, question, "default", mask), k)[:k] if mask.any() else []
 
 
 def working_modes(bundle: Bundle) -> tuple[str, ...]:
@@ -118,69 +159,47 @@ def _check_mode(bundle: Bundle, mode: str) -> None:
         raise UsageError(f"this bundle has no layer for the mode {mode}", hint=f"it has: {', '.join(working)}")
 
 
-def _question(bundle: Bundle, text: str, mode: str, k: int, fusion: str | None) -> tuple[Question, str, list[str]]:
-    """The query taken apart, the mode that can answer it, and what to say about the difference."""
-    if len(text) > MAX_QUERY_CHARS:
-        raise UsageError(f"the query is longer than {MAX_QUERY_CHARS:,} characters")
-    if not any(c.isalnum() for c in text):
-        raise UsageError("the query has no words", hint='write a few, e.g. backfill query BUNDLE "retry timeout"')
-    from backfill.indexes.tokenizer import tokenize
-
-    # Lone surrogates come from broken bytes on a command line; neither index can hold one.
-    text = text.encode("utf-8", "replace").decode()
-    plain = text.replace('"', " ").strip()
-    phrases = tuple(p.strip() for p in _PHRASE.findall(text) if p.strip())
-    settings = bundle.manifest.index
-    fusion = one_of("fusion", fusion or settings.fusion, ["minmax", "rrf"])
-    vector, warnings = None, []
-    if mode in ("default", "distilled-vector", "verbatim-vector") or _has_claim_vectors(bundle, mode):
-        encoder, reason = query_encoder(bundle) if bundle.segments else (None, "")
-        if encoder is not None:
-            vector = encoder.encode([plain], kind="query")[0].astype(np.float32)
-        elif reason and (mode != "default" or "distilled-vector" in working_modes(bundle)):
-            mode = _WORD_MODE.get(mode, mode)
-            warnings.append(f"{reason}; answered by BM25 alone")
-            if bundle.segments:
-                _check_mode(bundle, mode)
-    depth = max(settings.depth, MIN_DEPTH, k)
-    return Question(plain, tuple(tokenize(plain)), phrases, vector, depth, fusion), mode, warnings
-
-
-def query_encoder(bundle: Bundle) -> tuple[Embedder | None, str]:
-    """The bundle's encoder once it gives the recorded vector for the probe text, or None and the reason.
-
-    A wrong encoder of the right dimension raises no error by itself: it only finds the wrong things.
-    """
-    encoder, reason = bundle.encoder()
-    info = bundle.manifest.encoder
-    if encoder is None or info is None or info.probe_cosine_min <= 0:
-        return encoder, reason
-    from backfill.embedders.onnx import probe_cosine
-
-    cosine = bundle.once("probe", probe_cosine, encoder, bundle.path / info.path)
-    if cosine < info.probe_cosine_min:
-        return None, f"the encoder's probe text has cosine {cosine:.4f} to its recorded vector, so vectors are off"
-    return encoder, ""
-
-
-def _has_claim_vectors(bundle: Bundle, mode: str) -> bool:
-    return mode == "claims" and any(segment.has("vectors:claims") for segment in bundle.segments)
-
-
-def _documents_mask(bundle: Bundle, filters: Filters) -> Mask:
-    """[documents] true where a document may be found."""
-    masks = [filters.document_mask(segment) for segment in bundle.segments]
-    mask: Mask = np.concatenate([np.zeros(0, np.bool_), *masks])
-    if filters.kind is not None:
-        allowed = np.zeros(len(mask), np.bool_)
-        for docs, kind in zip(claim_docs(bundle), claim_column(bundle, "kind"), strict=True):
-            if kind == filters.kind:
-                allowed[docs] = True
-        mask &= allowed
-    return mask
+def _best_of_sessions(bundle: Bundle, ranking: Ranking) -> Ranking:
+    """The best document of each session; of equals the first."""
+    order = np.argsort(-ranking.scores, kind="stable")
+    _, first = np.unique(session_numbers(bundle)[ranking.docs[order]], return_index=True)
+    at = np.sort(order[first])
+    found = {name: scores[at] for name, scores in ranking.signals.items()}
+    return Ranking(ranking.docs[at], ranking.scores[at], found, None if ranking.claims is None else ranking.claims[at])
 
 
 def _hits(bundle: Bundle, ranking: Ranking, k: int, filters: Filters) -> list[Hit]:
+    return _read(bundle, _places(bundle, ranking, k)[:k], filters)
+
+
+def _read(bundle: Bundle, places: Sequence[Place], filters: Filters) -> list[Hit]:
+    hits = read_hits(places, filters)
+    numbers = [place.claim for place in places if place.claim >= 0]
+    if not numbers:
+        return hits
+    claims = claim_rows(bundle, np.array(numbers, np.int64))
+    return [replace(hit, claim=claim.text) for hit, claim in zip(hits, claims, strict=True)]
+
+
+def _folded_hits(bundle: Bundle, ranking: Ranking, k: int, filters: Filters) -> list[Hit]:
+    """The `k` best hits that are no near copies of better ones; those are listed with the better one."""
+    kept: list[Hit] = []
+    read, wanted = 0, k
+    while len(kept) < k and read < min(len(ranking.docs), _MAX_READ * k):
+        for hit in _read(bundle, _places(bundle, ranking, wanted)[read:wanted], filters):
+            at = near_copies(kept, hit)
+            if at >= 0:
+                kept[at] = replace(
+                    kept[at], places=(*kept[at].places, *hit.places), folded=(*kept[at].folded, hit.exchange_id)
+                )
+            elif len(kept) < k:
+                kept.append(hit)
+        read, wanted = wanted, wanted + k
+    return kept
+
+
+def _places(bundle: Bundle, ranking: Ranking, k: int) -> list[Place]:
+    """The best `k` candidates in order, and those that tie with the last of them."""
     at = best_units(ranking.scores, np.arange(len(ranking.scores)), k)
     base = signals.starts(bundle, "documents")
     places = []
@@ -189,22 +208,22 @@ def _hits(bundle: Bundle, ranking: Ranking, k: int, filters: Filters) -> list[Hi
         segment = bundle.segments[number]
         doc = int(ranking.docs[i] - base[number])
         found = {name: float(s[i]) for name, s in ranking.signals.items() if np.isfinite(s[i])}
-        claim = "" if ranking.claims is None else claim_column(bundle, "text")[int(ranking.claims[i])]
-        xid = segment.exchange_ids[int(segment.docs.exchange_row[doc])]
-        places.append(Place(segment, doc, xid, float(ranking.scores[i]), found, claim))
+        claim = -1 if ranking.claims is None else int(ranking.claims[i])
+        places.append(Place(segment, doc, segment.document_id(doc), float(ranking.scores[i]), found, claim))
     places.sort(key=lambda p: (-p.score, p.exchange_id))
-    return read_hits(places[:k], filters)
+    return places
 
 
-def _closest_miss(bundle: Bundle, question: Question, mode: str, filters: Filters) -> Hit | None:
-    """The nearest exchange without filters and phrases, or else by vector, with a note of what kept it out."""
+def _closest_miss(bundle: Bundle, question: Question, exact: ExactTerms, mode: str, filters: Filters) -> Hit | None:
+    """The nearest exchange without filters and exact terms, or else by vector, with a note of what kept it out."""
     everything = np.ones(int(signals.starts(bundle, "documents")[-1]), np.bool_)
+    freely = replace(question, every=False, kind=None)
     tries: list[tuple[str, Callable[[], Ranking]]] = []
-    if not filters.empty or question.phrases:
-        kept_out = "a filter" if not question.phrases else "the phrase" if filters.empty else "a filter or the phrase"
-        tries.append((f"kept out by {kept_out}", lambda: rank(bundle, question, mode, everything)))
+    if not filters.empty or exact:
+        kept_out = "a filter" if not exact else exact.name if filters.empty else f"a filter or {exact.name}"
+        tries.append((f"kept out by {kept_out}", lambda: rank(bundle, freely, mode, everything)))
     if mode != "distilled-vector" and "distilled-vector" in working_modes(bundle):
-        tries.append(("nearest in meaning; no word in common", lambda: _by_vector(bundle, question, everything)))
+        tries.append(("nearest in meaning; no word in common", lambda: _by_vector(bundle, freely)))
     for note, ranked in tries:
         found = _hits(bundle, ranked(), 1, Filters())
         if found:
@@ -212,13 +231,14 @@ def _closest_miss(bundle: Bundle, question: Question, mode: str, filters: Filter
     return None
 
 
-def _by_vector(bundle: Bundle, question: Question, mask: Mask) -> Ranking:
+def _by_vector(bundle: Bundle, question: Question) -> Ranking:
     try:
         encoder, _ = query_encoder(bundle)
     except BundleError:
         # The search was by words: a damaged encoder is no reason to fail it.
         encoder = None
     if encoder is None:
-        return Ranking(np.zeros(0, np.int64), np.zeros(0), {})
+        return EMPTY
+    everything = np.ones(int(signals.starts(bundle, "documents")[-1]), np.bool_)
     vector = encoder.encode([question.text], kind="query")[0].astype(np.float32)
-    return rank(bundle, replace(question, vector=vector), "distilled-vector", mask)
+    return rank(bundle, replace(question, vector=vector), "distilled-vector", everything)

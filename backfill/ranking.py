@@ -6,34 +6,54 @@ fewer units than `depth` that is fusion over the whole scope. Deliberately absen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from backfill import fusion as fuse
 from backfill import signals
-from backfill.fusion import Scores
-from backfill.signals import Mask, Units, best_units
+from backfill.bundle_manifest import SearchDefaults
+from backfill.claim_index import claim_index, claim_kinds
+from backfill.filters import Filters
+from backfill.fusion import Scores, Signal, fuse, lift_sessions
+from backfill.scorers import ByClaimVector, ByVector, ByWords, Scorer, claim_words
+from backfill.signals import Mask, Units
 
 if TYPE_CHECKING:
     from backfill.bundle import Bundle
 
 QueryVector: TypeAlias = npt.NDArray[np.float32]
 
+SIGNALS = ("bm25", "vector", "verbatim-vector", "distilled-bm25", "claims-vector", "claims-bm25")
+DEFAULT_WEIGHTS = {"bm25": 0.5, "vector": 0.5}
+# The one signal of each mode but `default` and `claims`, and the name that its score goes by.
+MODE_SIGNALS = {
+    "distilled-vector": ("vector", "vector"),
+    "verbatim-vector": ("verbatim-vector", "vector"),
+    "distilled-bm25": ("distilled-bm25", "bm25"),
+    "verbatim-bm25": ("bm25", "bm25"),
+}
+_EXTRA_FIELDS = ("title", "rooms", "files")
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query taken apart: the text without quotes, its BM25 terms, its vector (None: no vectors), its phrases."""
+    """A query taken apart: its text without marks, its BM25 terms, its vector (None: no vectors), how to rank.
+
+    `superseded` lets claims count that a later one replaced; `kind` narrows claims to one kind; `every` ranks all that
+    pass the mask, also those that no signal finds, for an exact term let them through.
+    """
 
     text: str
     terms: tuple[str, ...]
-    phrases: tuple[str, ...]
     vector: QueryVector | None
+    settings: SearchDefaults
     depth: int
-    fusion: str
+    superseded: bool = False
+    kind: str | None = None
+    every: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,116 +66,152 @@ class Ranking:
     claims: Units | None = None
 
 
+EMPTY = Ranking(np.zeros(0, np.int64), np.zeros(0), {})
+
+
 def part_roles(bundle: Bundle) -> tuple[str, ...]:
     """The roles of the vector files of distilled text."""
     return tuple(f"vectors:{part}" for part in bundle.manifest.index.parts)
 
 
-def rank(bundle: Bundle, question: Question, mode: str, mask: Mask, kind: str | None = None) -> Ranking:
-    """The candidates of a mode among the documents of `mask`; `kind` narrows the claims of mode claims."""
+def documents_mask(bundle: Bundle, filters: Filters) -> Mask:
+    """[documents] true where a document passes the filters, that for the kind of a claim of its included."""
+    masks = [filters.document_mask(segment) for segment in bundle.segments]
+    mask: Mask = np.concatenate([np.zeros(0, np.bool_), *masks])
+    if filters.kind is not None:
+        mask &= claim_index(bundle).any_claim(claim_kinds(bundle) == filters.kind, len(mask))
+    return mask
+
+
+def session_numbers(bundle: Bundle) -> npt.NDArray[np.uint64]:
+    """[documents] the session of each document's best occurrence."""
+
+    def read() -> npt.NDArray[np.uint64]:
+        return np.concatenate([np.zeros(0, np.uint64), *(segment.sessions for segment in bundle.segments)])
+
+    return bundle.once("sessions", read)
+
+
+def rank(bundle: Bundle, question: Question, mode: str, mask: Mask) -> Ranking:
+    """The candidates of a mode among the documents of `mask`."""
     if mode == "claims":
-        return _rank_claims(bundle, question, mask, kind)
+        return _by_best_claim(bundle, question, mask)
     if mode == "default":
-        return _rank_fused(bundle, question, mask, "documents", part_roles(bundle), ("verbatim",))
-    if mode.endswith("-bm25"):
-        fields = ("verbatim",) if mode == "verbatim-bm25" else ("core", "context")
-        scores = _bm25(bundle, question, mask, fields, "documents")
-        docs = np.flatnonzero(scores > 0)
-        return Ranking(docs, scores[docs], {"bm25": scores[docs]})
-    roles = ("vectors:verbatim",) if mode == "verbatim-vector" else part_roles(bundle)
-    if question.vector is None:
-        return Ranking(np.zeros(0, np.int64), np.zeros(0), {})
-    parts = signals.vector_parts(bundle, roles)
-    docs = signals.vector_candidates(parts, question.vector, mask, question.depth)
-    scores = signals.vector_scores(parts, question.vector, docs)
-    docs, scores = docs[np.isfinite(scores)], scores[np.isfinite(scores)]
-    return Ranking(docs, scores, {"vector": scores})
+        weights = question.settings.weights
+        weights = weights if any(weights.get(name) for name in SIGNALS) else DEFAULT_WEIGHTS
+        found = {n: s for n in SIGNALS if weights.get(n) and (s := _scorer(bundle, question, n, mask)) is not None}
+        ranked = fused(question, found, weights, np.flatnonzero(mask) if question.every else None)
+        sessions = session_numbers(bundle)[ranked.docs] if question.settings.session_prior else np.zeros(0, np.uint64)
+        lifted = lift_sessions(ranked.scores, sessions, question.settings.session_prior)
+        return Ranking(ranked.docs, lifted, ranked.signals)
+    name, shown_as = MODE_SIGNALS[mode]
+    scorer = _scorer(bundle, question, name, mask)
+    if scorer is None:
+        return EMPTY
+    docs = np.flatnonzero(mask) if question.every else np.sort(scorer.candidates(question.depth))
+    scores = scorer.scores(docs)
+    kept = np.isfinite(scores) & ((scores > 0) | (scorer.floor is None) | question.every)
+    return Ranking(docs[kept], scores[kept], {shown_as: scores[kept]})
 
 
-def _bm25(bundle: Bundle, question: Question, mask: Mask, fields: Sequence[str], space: signals.Space) -> Scores:
-    """[units] weighted sum over fields; a field may have its own weight in the manifest, 1 by default."""
-    total = np.zeros(len(mask), np.float64)
-    for field in fields:
-        weight = bundle.manifest.index.weights.get(field, 1.0)
-        if any(segment.has(f"bm25:{field}") for segment in bundle.segments):
-            total += weight * signals.bm25(bundle, field, question.terms, space)
-    total[~mask] = 0.0
-    return total
-
-
-def _rank_fused(
-    bundle: Bundle,
-    question: Question,
-    mask: Mask,
-    space: signals.Space,
-    roles: Sequence[str],
-    fields: Sequence[str],
+def fused(
+    question: Question, scorers: Mapping[str, Scorer], weights: Mapping[str, float], also: Units | None = None
 ) -> Ranking:
-    """The best `depth` units of either signal, each then scored by both."""
-    words = _bm25(bundle, question, mask, fields, space)
-    units = best_units(words, np.flatnonzero(words > 0), question.depth)
-    near: Scores | None = None
-    if question.vector is not None:
-        parts = signals.vector_parts(bundle, roles, space)
-        units = np.union1d(units, signals.vector_candidates(parts, question.vector, mask, question.depth))
-        near = signals.vector_scores(parts, question.vector, units)
-    found = {"bm25": words[units]} if near is None else {"bm25": words[units], "vector": near}
-    if near is None:
-        return Ranking(units, words[units], found)
-    settings = bundle.manifest.index
-    weights = [settings.weights.get("bm25", 0.5), settings.weights.get("vector", 0.5)]
-    if question.fusion == "rrf":
-        scores = fuse.rrf([words[units], near], weights, [0.0, None], settings.rrf_k)
+    """The best `depth` units of each signal, and `also`, each scored by all signals and these fused.
+
+    Where only one signal is left, its own scores rank. Units that no signal found are dropped, but for `also`.
+    """
+    lists = {name: np.unique(scorer.candidates(question.depth)) for name, scorer in scorers.items()}
+    units = np.unique(np.concatenate([np.zeros(0, np.int64), *lists.values(), *([] if also is None else [also])]))
+    by_name = {name: scorer.scores(units) for name, scorer in scorers.items()}
+    found = {
+        name: Signal(scores, weights.get(name, 0.0), scorers[name].floor, np.isin(units, lists[name]))
+        for name, scores in by_name.items()
+    }
+    telling = [signal for signal in found.values() if signal.present.any()]
+    settings = question.settings
+    if len(telling) > 1:
+        scores = fuse(telling, fusion=settings.fusion, normalization=settings.normalization, rrf_k=settings.rrf_k)
     else:
-        scores = fuse.minmax([words[units], near], weights, [0.0, None])
-    # Neither a word in common nor a vector: a candidate only because everything passed the mask.
-    kept = (words[units] > 0) | np.isfinite(near)
-    return Ranking(units[kept], scores[kept], {name: signal[kept] for name, signal in found.items()})
+        scores = np.nan_to_num(telling[0].scores, nan=0.0) if telling else np.zeros(len(units))
+    kept = np.zeros(len(units), np.bool_) if also is None else np.isin(units, also)
+    for name, scorer in scorers.items():
+        kept |= np.isfinite(by_name[name]) if scorer.floor is None else by_name[name] > scorer.floor
+    return Ranking(units[kept], scores[kept], {name: signal[kept] for name, signal in by_name.items()})
 
 
-def _rank_claims(bundle: Bundle, question: Question, mask: Mask, kind: str | None) -> Ranking:
-    """Claims by both signals; an exchange takes the score of its best claim."""
-    docs_of = claim_docs(bundle)
-    allowed = [
-        bool(mask[docs].any()) and kind in (None, of_claim)
-        for docs, of_claim in zip(docs_of, claim_column(bundle, "kind"), strict=True)
-    ]
-    ranked = _rank_fused(bundle, question, np.array(allowed, np.bool_), "claims", ("vectors:claims",), ("claims",))
-    best: dict[int, int] = {}
-    for at in np.argsort(-ranked.scores, kind="stable"):
-        for doc in docs_of[int(ranked.docs[at])]:
-            if mask[doc]:
-                best.setdefault(int(doc), int(at))
-    docs, at = np.array(list(best), np.int64), np.array(list(best.values()), np.int64)
+def rank_claims(bundle: Bundle, question: Question, mask: Mask) -> Ranking:
+    """Claims (as `docs` of the ranking) of the documents of `mask`, by both signals."""
+    allowed = _counted_claims(bundle, question) & claim_index(bundle).any_doc(mask)
+    found: dict[str, Scorer] = {}
+    if any(segment.has("bm25:claims") for segment in bundle.segments):
+        found["bm25"] = _words(bundle, question, {"claims": 1.0}, allowed, "claims")
+    if question.vector is not None and any(segment.has("vectors:claims") for segment in bundle.segments):
+        parts = signals.vector_parts(bundle, ("vectors:claims",), "claims")
+        found["vector"] = ByVector(parts, question.vector, allowed)
+    return fused(question, found, DEFAULT_WEIGHTS)
+
+
+def _by_best_claim(bundle: Bundle, question: Question, mask: Mask) -> Ranking:
+    ranked = rank_claims(bundle, question, mask)
+    at, docs = claim_index(bundle).pairs(ranked.docs)
+    at, docs = at[mask[docs]], docs[mask[docs]]
+    # The best claim of each document; of equals the first.
+    order = np.lexsort((at, -ranked.scores[at], docs))
+    docs, first = np.unique(docs[order], return_index=True)
+    at = at[order][first]
     found = {name: signal[at] for name, signal in ranked.signals.items()}
     return Ranking(docs, ranked.scores[at], found, ranked.docs[at])
 
 
-def claim_docs(bundle: Bundle) -> list[Units]:
-    """Visible claim -> the documents of the visible exchanges that it was distilled from."""
-
-    def find() -> list[Units]:
-        base = signals.starts(bundle, "documents")
-        numbers = {
-            segment.exchange_ids[int(row)]: int(base[n]) + doc
-            for n, segment in enumerate(bundle.segments)
-            for doc, row in enumerate(segment.docs.exchange_row)
-        }
-        cells = claim_column(bundle, "exchange_ids")
-        return [np.array([numbers[xid] for xid in cell if xid in numbers], np.int64) for cell in cells]
-
-    return bundle.once("claim_docs", find)
+def _counted_claims(bundle: Bundle, question: Question) -> Mask:
+    index = claim_index(bundle)
+    counted = np.ones(len(index), np.bool_) if question.superseded else index.current.copy()
+    if question.kind is not None:
+        counted &= claim_kinds(bundle) == question.kind
+    return counted
 
 
-def claim_column(bundle: Bundle, name: str) -> list[Any]:
-    """A column of the visible claims of all segments."""
+def _scorer(bundle: Bundle, question: Question, name: str, mask: Mask) -> Scorer | None:
+    """A signal over the documents of `mask`; None where the bundle or the question has nothing for it."""
+    weights = question.settings.weights
+    if name == "bm25":
+        extra = {field: weights[field] for field in _EXTRA_FIELDS if weights.get(field)}
+        return _words(bundle, question, {"verbatim": weights.get("verbatim", 1.0), **extra}, mask)
+    if name == "distilled-bm25":
+        return _words(bundle, question, {field: weights.get(field, 1.0) for field in ("core", "context")}, mask)
+    roles = {
+        "vector": part_roles(bundle),
+        "verbatim-vector": ("vectors:verbatim",),
+        "claims-vector": ("vectors:claims",),
+        "claims-bm25": ("bm25:claims",),
+    }[name]
+    held = any(segment.has(role) for segment in bundle.segments for role in roles)
+    if name == "claims-bm25":
+        return _claim_words(bundle, question, mask) if held else None
+    if question.vector is None or not held:
+        return None
+    if name == "claims-vector":
+        parts = signals.vector_parts(bundle, roles, "claims")
+        counted = _counted_claims(bundle, question)
+        return ByClaimVector(parts, question.vector, claim_index(bundle), counted, mask)
+    return ByVector(signals.vector_parts(bundle, roles), question.vector, mask)
 
-    def read() -> list[Any]:
-        values: list[Any] = []
-        for segment in bundle.segments:
-            if len(segment.docs.claim_row):
-                column = segment.column("claims", name)
-                values.extend(column[int(row)] for row in segment.docs.claim_row)
-        return values
 
-    return bundle.once(f"claims.{name}", read)
+def _claim_words(bundle: Bundle, question: Question, mask: Mask) -> ByWords:
+    counted = _counted_claims(bundle, question)
+    words = _words(bundle, question, {"claims": 1.0}, np.ones(len(counted), np.bool_), "claims")
+    return claim_words(claim_index(bundle), words.all_scores, counted, mask)
+
+
+def _words(
+    bundle: Bundle, question: Question, fields: Mapping[str, float], mask: Mask, space: signals.Space = "documents"
+) -> ByWords:
+    """BM25 of several fields, summed by their weights; 0 where the mask is false."""
+    settings = question.settings
+    total = np.zeros(len(mask), np.float64)
+    for field, weight in fields.items():
+        if any(segment.has(f"bm25:{field}") for segment in bundle.segments):
+            total += weight * signals.bm25(bundle, field, question.terms, space, settings.k1, settings.b)
+    total[~mask] = 0.0
+    return ByWords(total)

@@ -1,7 +1,8 @@
 """Scores of a bundle's documents (or claims) by BM25 and by vectors, over all its segments.
 
 Units are documents, or claims, counted through the segments in order. BM25 gives a dense array; vectors give the best
-units under a mask, and exact scores for chosen ones. Deliberately absent: fusion and hits (`fusion.py`, `query.py`).
+units under a mask, and exact scores for chosen ones. Deliberately absent: what a mode is made of (`ranking`), and
+fusion.
 """
 
 from __future__ import annotations
@@ -31,12 +32,29 @@ FAISS_FROM_ROWS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class VectorPart:
-    """The rows of one vector file: `unit_of_row` [rows] is the unit within the segment, -1 for rows not shown."""
+    """The rows of one vector file: `unit_of_row` [rows] is the unit within the segment, -1 for rows not shown.
+
+    The rows of unit u are row_order[row_indptr[u]:row_indptr[u + 1]].
+    """
 
     index: VectorIndex
     unit_of_row: Units
     start: int
     n_units: int
+    row_order: Units
+    row_indptr: Units
+
+    @property
+    def rows_per_unit(self) -> int:
+        """The most rows that one unit has."""
+        return int(np.diff(self.row_indptr).max(initial=1))
+
+    def rows_of(self, units: Units) -> tuple[Units, Units]:
+        """(position in `units`, row) of every row of the units, which are numbers within the segment."""
+        starts, ends = self.row_indptr[units], self.row_indptr[units + 1]
+        at = np.repeat(np.arange(len(units)), ends - starts)
+        within = np.arange(len(at)) - np.repeat(np.cumsum(ends - starts) - (ends - starts), ends - starts)
+        return at, self.row_order[starts[at] + within]
 
 
 def starts(bundle: Bundle, space: Space) -> Units:
@@ -49,9 +67,16 @@ def starts(bundle: Bundle, space: Space) -> Units:
     return bundle.once(f"starts:{space}", count)
 
 
-def bm25(bundle: Bundle, field: str, terms: Sequence[str], space: Space = "documents") -> Scores:
-    """[units] scores of one field; 0 where no term stands."""
-    index, present = bundle.once(f"bm25:{field}", _open_bm25, bundle, field, space)
+def bm25(
+    bundle: Bundle,
+    field: str,
+    terms: Sequence[str],
+    space: Space = "documents",
+    k1: float | None = None,
+    b: float | None = None,
+) -> Scores:
+    """[units] scores of one field; 0 where no term stands. `k1` and `b` are the bundle's where None."""
+    index, present = bundle.once(f"bm25:{field}:{k1}:{b}", _open_bm25, bundle, field, space, k1, b)
     base = starts(bundle, space)
     total = np.zeros(int(base[-1]), np.float64)
     for number, scores in zip(present, index.scores(terms), strict=True):
@@ -59,7 +84,7 @@ def bm25(bundle: Bundle, field: str, terms: Sequence[str], space: Space = "docum
     return total
 
 
-def _open_bm25(bundle: Bundle, field: str, space: Space) -> tuple[Bm25, list[int]]:
+def _open_bm25(bundle: Bundle, field: str, space: Space, k1: float | None, b: float | None) -> tuple[Bm25, list[int]]:
     from backfill.indexes.bm25 import Bm25, FieldIndex
     from backfill.indexes.tokenizer import TOKENIZER_VERSION
 
@@ -79,7 +104,7 @@ def _open_bm25(bundle: Bundle, field: str, space: Space) -> tuple[Bm25, list[int
                 raise BundleError(f"the BM25 index {field} of segment {segment.name} does not fit its documents")
             present.append(number)
             fields.append(index)
-    return Bm25(fields, k1=info.k1, b=info.b), present
+    return Bm25(fields, k1=info.k1 if k1 is None else k1, b=info.b if b is None else b), present
 
 
 def vector_parts(bundle: Bundle, roles: Sequence[str], space: Space = "documents") -> list[VectorPart]:
@@ -103,7 +128,9 @@ def _open_vectors(bundle: Bundle, roles: Sequence[str], space: Space) -> list[Ve
         if len(units) != len(rows):
             raise BundleError(f"{segment.files[role].path} has {len(rows)} vectors for {len(units)} rows")
         start, end = int(base[number]), int(base[number + 1])
-        parts.append(VectorPart(make(rows), units, start, end - start))
+        order = np.argsort(units, kind="stable")[int((units < 0).sum()) :]
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(units[units >= 0], minlength=end - start))])
+        parts.append(VectorPart(make(rows), units, start, end - start, order, indptr.astype(np.int64)))
     return parts
 
 
@@ -129,12 +156,9 @@ def vector_scores(parts: Sequence[VectorPart], query: npt.NDArray[np.float32], u
         low, high = np.searchsorted(units, [part.start, part.start + part.n_units])
         if low == high:
             continue
-        chosen = np.zeros(part.n_units + 1, np.bool_)
-        chosen[units[low:high] - part.start] = True
-        mask = chosen[part.unit_of_row]
-        scores, rows = _search(part, query, int(mask.sum()), mask)
-        at = np.searchsorted(units, part.unit_of_row[rows] + part.start)
-        np.maximum.at(best, at, scores)
+        at, rows = part.rows_of(units[low:high] - part.start)
+        scores = part.index.scores_at(query, rows).astype(np.float64)
+        np.maximum.at(best[low:high], at, np.where(np.isfinite(scores), scores, -np.inf))
     return np.where(np.isfinite(best), best, np.nan)
 
 
@@ -143,8 +167,7 @@ def vector_candidates(parts: Sequence[VectorPart], query: npt.NDArray[np.float32
     found: list[Units] = []
     for part in parts:
         allowed = np.append(mask[part.start : part.start + part.n_units], False)[part.unit_of_row]
-        rows_per_unit = -(-len(part.unit_of_row) // max(part.n_units, 1))
-        _, rows = _search(part, query, min(depth * rows_per_unit, int(allowed.sum())), allowed)
+        _, rows = _search(part, query, min(depth * part.rows_per_unit, int(allowed.sum())), allowed)
         found.append(part.unit_of_row[rows] + part.start)
     units = np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
     scores = vector_scores(parts, query, units)

@@ -57,8 +57,8 @@ def test_a_bundle_opens_with_its_segments(made: Fixture):
     assert [len(segment.docs) for segment in bundle.segments] == [2, 3, 1]
     assert bundle.manifest.encoder is not None
     assert bundle.segments[0].vectors("vectors:core", DIM).shape == (4, DIM)
-    assert bundle.rooms is not None
-    assert bundle.rooms.n_rows == sum(bool(spec.room) for spec in SPECS)
+    assert bundle.rooms_table is not None
+    assert bundle.rooms_table.n_rows == sum(bool(spec.room) for spec in SPECS)
 
 
 def test_opening_reads_no_table(made: Fixture, monkeypatch: pytest.MonkeyPatch):

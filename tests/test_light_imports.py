@@ -16,7 +16,8 @@ LIGHT = (
     "backfill", "backfill.query", "backfill.bundle", "backfill.fusion", "backfill.indexes.bm25",
     "backfill.indexes.tokenizer", "backfill.indexes.vectors", "backfill.embedders.onnx", "backfill.arrays",
     "backfill.types", "backfill.ids", "backfill.config", "backfill.trust", "backfill.detail", "backfill.cli",
-    "backfill.commands.query", "backfill.commands.show", "backfill.commands.rooms",
+    "backfill.commands.query", "backfill.commands.show", "backfill.commands.rooms", "backfill.commands.pack",
+    "backfill.pack", "backfill.claim_search", "backfill.timeline", "backfill.delivery",
 )  # fmt: skip
 
 REFUSE = f"""

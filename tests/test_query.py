@@ -22,9 +22,8 @@ from backfill.commands import show as show_command
 from backfill.commands.printing import clean, clean_line
 from backfill.errors import BundleError, UsageError
 from backfill.filters import Filters, file_matches, project_matches
-from backfill.hits import iso
-from backfill.passages import best_passage
 from backfill.query import MODES, search, working_modes
+from backfill.trees import iso
 from tests.bundle_fixture import HIDDEN, SPECS, Fixture, load, seal, write_bundle
 
 NAMES = [spec.name for spec in SPECS]
@@ -87,11 +86,14 @@ def test_the_default_is_bm25_over_verbatim_and_the_best_part_by_vector(made: Fix
 
 
 def test_rrf_is_an_option_and_a_wrong_fusion_is_named(made: Fixture, bundle: Bundle):
-    hit = search(bundle, "deadlock of migration", fusion="rrf").hits[0]
+    settings = replace(bundle.manifest.index, fusion="rrf")
+    hit = search(bundle, "deadlock of migration", settings=settings).hits[0]
     assert hit.exchange_id == made.id("migrate")
     assert hit.score == pytest.approx(0.5 / 61 + 0.5 / 61)
     with pytest.raises(UsageError, match="unknown fusion"):
-        search(bundle, "deadlock", fusion="minmix")
+        search(bundle, "deadlock", settings=replace(settings, fusion="minmix"))
+    with pytest.raises(UsageError, match="unknown normalization"):
+        search(bundle, "deadlock", settings=replace(settings, normalization="p59"))
 
 
 def test_an_exchange_without_object_is_found_by_its_words(made: Fixture, bundle: Bundle):
@@ -358,35 +360,7 @@ def test_faiss_and_the_plain_scan_give_the_same_answers(made: Fixture, bundle: B
             assert by_faiss.search(text, mode=mode, k=3).hits == bundle.search(text, mode=mode, k=3).hits
 
 
-# ---- passages and printing
-
-
-@given(st.lists(st.text("ab .\n!é", max_size=30), max_size=30).map("".join), st.integers(1, 60))
-@settings(max_examples=60, deadline=None)
-def test_a_passage_is_a_part_of_the_text_and_the_rest_is_counted(text: str, limit: int):
-    passage = best_passage(text, {"a"}, limit)
-    assert passage.cut_before + len(passage.text) + passage.cut_after == len(text)
-    assert text[passage.cut_before :].startswith(passage.text)
-    if len(text) <= limit:
-        assert passage.text == text
-    assert len(passage.text) <= max(limit, 4 * limit)
-
-
-def test_a_passage_is_cut_around_the_words_at_sentence_ends():
-    text = "Filler line one.\n" * 30 + "The gateway times out after 45 seconds. So we retry.\n" + "More filler.\n" * 30
-    passage = best_passage(text, {"gateway", "retri"}, 120)
-    assert "The gateway times out after 45 seconds. So we retry." in passage.text
-    assert passage.text[0].isupper()
-    assert passage.text[-1] == "."
-    assert len(passage.text) <= 120
-
-
-def test_one_endless_line_is_cut_at_spaces_around_the_word():
-    text = "lorem ipsum " * 5000 + "needle " + "dolor sit " * 5000
-    passage = best_passage(text, {"needl", "needle"}, 200)
-    assert "needle" in passage.text
-    assert len(passage.text) <= 200
-    assert best_passage("x" * 10_000, set(), 100).text == "x" * 100
+# ---- printing
 
 
 @pytest.mark.parametrize(
@@ -460,8 +434,12 @@ def test_a_long_answer_is_cut_and_says_how_to_see_all(tmp_path: Path, capsys: py
     command(query_command, str(tmp_path / "long"), "zanzibar flag")
     out = capsys.readouterr().out
     assert "The zanzibar flag fixed it." in out
-    assert "characters cut before this]" in out
-    assert f"backfill show {tmp_path / 'long'} {fixture.id('retry')[:12]} prints all]" in out
+    show = f"backfill show {tmp_path / 'long'} {fixture.id('retry')[:12]}"
+    assert f"characters cut before this; {show} --cursor agent_text:0]" in out
+    command(show_command, *show.split()[2:], "--cursor", "agent_text:0", "--limit", "400")
+    page = capsys.readouterr().out
+    assert "Step 0 of the plan was done." in page
+    assert f"more: {show} --cursor agent_text:" in page
 
 
 def test_nothing_found_is_said_with_the_closest_miss(plain: Fixture, capsys: pytest.CaptureFixture[str]):

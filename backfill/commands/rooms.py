@@ -9,7 +9,6 @@ from typing import Any
 
 from backfill.bundle import Bundle
 from backfill.commands.printing import clean_line, print_json, print_lines
-from backfill.detail import list_rooms, show_room
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints a page of rooms, or of one room's exchanges."""
-    bundle = Bundle.open(args.bundle)
-    if args.room:
-        tree = show_room(bundle, args.room, limit=args.limit, cursor=args.cursor)
-    else:
-        tree = list_rooms(bundle, limit=args.limit, cursor=args.cursor)
+    tree = Bundle.open(args.bundle).rooms(args.room or None, limit=args.limit, cursor=args.cursor).to_tree()
     if args.json:
         print_json(tree)
     else:

@@ -1,4 +1,7 @@
-"""One exchange whole: its verbatim text, tool calls, object, claims, places, and what came before and after."""
+"""One exchange whole: its verbatim text, tool calls, object, claims, places, and what came before and after.
+
+With --cursor or --limit its verbatim text alone, in pages of whole lines and sentences.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,45 @@ from typing import Any
 
 from backfill.bundle import Bundle
 from backfill.commands.printing import clean, clean_line, print_json, print_lines
-from backfill.detail import show_exchange
+from backfill.commands.query import passage_lines
+from backfill.delivery import PAGE_CHARS, ExchangePage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `backfill show`."""
     parser.add_argument("bundle", type=Path, metavar="BUNDLE")
     parser.add_argument("exchange_id", metavar="EXCHANGE_ID", help="hex; 6 or more digits that no other id starts with")
+    parser.add_argument("--cursor", help="the text from where an answer or an earlier page was cut")
+    parser.add_argument("--limit", type=int, metavar="CHARS", help="characters a page (8,000)")
+    parser.add_argument("--query", default="", metavar="TEXT", help="the page around these words")
     parser.add_argument("--json", action="store_true", help="one line of JSON on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the exchange; an unknown id is bad usage."""
-    tree = show_exchange(Bundle.open(args.bundle), args.exchange_id)
+    bundle = Bundle.open(args.bundle)
+    if args.cursor or args.limit or args.query:
+        page = bundle.read(args.exchange_id, query=args.query, cursor=args.cursor, limit_chars=args.limit or PAGE_CHARS)
+        if args.json:
+            print_json(page.to_tree())
+        else:
+            print_lines(_page_lines(page, f"backfill show {clean_line(str(args.bundle))} {args.exchange_id}"))
+        return 0
+    tree = bundle.exchange(args.exchange_id).to_tree()
     if args.json:
         print_json(tree)
     else:
         print_lines(_lines(tree))
     return 0
+
+
+def _page_lines(page: ExchangePage, show: str) -> Iterator[tuple[str, str]]:
+    for passage in page.passages:
+        yield "bold", f"{passage.field}:"
+        yield from passage_lines(passage, show)
+        yield "", ""
+    if page.cursor is not None:
+        yield "dim", f"more: {show} --cursor {page.cursor}"
 
 
 def _lines(tree: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -39,7 +63,8 @@ def _lines(tree: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if tree["object"]:
         yield from _object_lines(tree["object"])
     for claim in tree["claims"]:
-        yield "green", clean_line(f"claim ({claim['kind']}): {claim['text']}")
+        gone = f", replaced by: {claim['replacement']}" if claim["superseded_by"] else ""
+        yield "green", clean_line(f"claim ({claim['kind']}, {claim['date'] or 'undated'}): {claim['text']}{gone}")
     yield from _block("user", exchange["user_text"])
     yield from _block("agent", exchange["agent_text"])
     for tool in exchange["tools"]:

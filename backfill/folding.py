@@ -1,0 +1,65 @@
+"""Folds near copies among ranked hits: the better one is shown, the others and their places are listed with it.
+
+Two exchanges are near copies when their texts share almost all runs of three words, and every word that is no plain
+word (a number, a version, a hash, an id) or that denies is the same in both: what differs in a fact is never hidden. Deliberately absent:
+copies of one exchange, which are one document with several places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from backfill.hits import Hit
+
+MIN_SHARED = 0.9
+# Longer texts are told apart by their beginning and their length.
+_COMPARED_CHARS = 20_000
+# "t" is what is left of "doesn't" and its like.
+_DENIALS = frozenset(("no", "not", "never", "nor", "none", "without", "cannot", "t"))
+# Near copies have nearly the same score, so the hits just above a hit are enough to look at.
+_COMPARED_HITS = 50
+_WORD = re.compile(r"\w+")
+
+
+def near_copies(kept: Sequence[Hit], hit: Hit) -> int:
+    """The position in `kept` of a hit that `hit` is a near copy of; -1 where there is none."""
+    for number in range(len(kept) - 1, max(-1, len(kept) - 1 - _COMPARED_HITS), -1):
+        other = kept[number]
+        if _alike_in_size(other, hit) and _alike_in_score(other, hit) and _are_near(other, hit):
+            return number
+    return -1
+
+
+def _alike_in_size(one: Hit, other: Hit) -> bool:
+    sizes = sorted(len(hit.user_text) + len(hit.agent_text) for hit in (one, other))
+    return sizes[0] >= MIN_SHARED * sizes[1]
+
+
+def _alike_in_score(one: Hit, other: Hit) -> bool:
+    """Near copies score nearly the same by every signal; most pairs are told apart by that, without reading them."""
+    shared = one.signals.keys() & other.signals.keys()
+    pairs = [(one.signals[name], other.signals[name]) for name in shared]
+    return all(abs(a - b) <= 0.2 * max(abs(a), abs(b), 0.1) for a, b in pairs)
+
+
+def _are_near(one: Hit, other: Hit) -> bool:
+    first, second = _words(one), _words(other)
+    if first == second:
+        return True
+    if list(filter(_is_telling, first)) != list(filter(_is_telling, second)):
+        return False
+    runs, others = _runs(first), _runs(second)
+    return len(runs & others) >= MIN_SHARED * len(runs | others)
+
+
+def _words(hit: Hit) -> list[str]:
+    return _WORD.findall(f"{hit.user_text[:_COMPARED_CHARS]} \0 {hit.agent_text[:_COMPARED_CHARS]}".casefold())
+
+
+def _is_telling(word: str) -> bool:
+    return not word.isalpha() or word in _DENIALS
+
+
+def _runs(words: list[str]) -> set[tuple[str, ...]]:
+    return set(zip(words, words[1:], words[2:], strict=False)) or {tuple(words)}
