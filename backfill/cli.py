@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "query": "search a bundle",
     "show": "one exchange with its places and neighbours",
     "rooms": "walk the rooms of a bundle",
+    "pack": "fill a token budget with the memory, for a prompt or CLAUDE.md",
 }
 EXIT_INTERRUPTED = 75
 
