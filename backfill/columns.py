@@ -2,8 +2,9 @@
 
 arro3 reads whole files only. So the needed column chunks are cut out of the memory-mapped file, a footer that names
 just these is written behind them, and arro3 is given that small file: a hit costs the row groups it stands in, not the
-segment. A file may be a stranger's: sizes are checked against limits before anything is decoded. Deliberately absent:
-writing (see `tables.py`) and predicates; who asks for rows knows their positions.
+segment. What was decoded for rows is remembered within bounds (`recent.py`). A file may be a stranger's: sizes are
+checked against limits before anything is decoded. Deliberately absent: writing (see `tables.py`) and predicates; who
+asks for rows knows their positions.
 """
 
 from __future__ import annotations
@@ -18,12 +19,19 @@ from typing import Any
 from backfill.errors import BundleError
 from backfill.parquet_footer import I32, I64, LIST, STRUCT, Footer, ThriftStruct, read_footer, thrift_bytes
 from backfill.parquet_pages import check_pages
+from backfill.recent import Recent
 
 ID_BYTES = 16
 MAX_FOOTER_BYTES = 64 << 20
 MAX_ROWS = 1 << 31
 MAX_DECODED_BYTES = 2 << 30
 BATCH_ROWS = 4096
+# A hit of 10 lines of text takes 2 KB as a row; 100,000 objects and occurrences take 48 MB decoded, and are read at
+# random, row groups of 4,096 at a time. Row groups of verbatim text (256) are too large and too many to keep.
+MAX_RECENT_ROWS = 8192
+MAX_ROW_CHARS = 32_768
+MAX_RECENT_BYTES = 64 << 20
+KEPT_GROUP_ROWS = 512
 
 _MAGIC = b"PAR1"
 _CODECS = (0, 6)
@@ -39,6 +47,10 @@ class _Chunk:
     entry: ThriftStruct
 
 
+_recent_rows: Recent[dict[str, Any]] = Recent(MAX_RECENT_ROWS)
+_recent_columns: Recent[Any] = Recent(MAX_RECENT_BYTES)
+
+
 class ParquetFile:
     """An open Parquet file. Reads are thread-safe; the footer alone is read on opening.
 
@@ -47,6 +59,7 @@ class ParquetFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._key = object()
         try:
             with path.open("rb") as handle:
                 self._data = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
@@ -104,27 +117,47 @@ class ParquetFile:
 
     def rows_at(self, columns: Sequence[str], positions: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Position -> row, decoding only the row groups that hold the positions."""
-        wanted = sorted(set(positions))
+        names = tuple(columns)
         rows: dict[int, dict[str, Any]] = {}
-        for group in sorted({self._group_of(position) for position in wanted}):
-            start = self.group_starts[group]
-            for batch in self._batches(columns, [group]):
-                arrays = {name: batch.column(name) for name in columns}
-                end = start + batch.num_rows
-                for position in wanted[bisect_left(wanted, start) : bisect_left(wanted, end)]:
-                    at = position - start
-                    rows[position] = {name: _values(array.slice(at, 1))[0] for name, array in arrays.items()}
-                start = end
+        missing: dict[int, list[int]] = {}
+        for position in sorted(set(positions)):
+            known = _recent_rows.get((self._key, names, position))
+            if known is None:
+                missing.setdefault(self.group_of(position), []).append(position)
+            else:
+                rows[position] = dict(known)
+        for group, wanted in missing.items():
+            arrays = self._group_arrays(names, group)
+            for position in wanted:
+                at = position - self.group_starts[group]
+                row = {name: _values(array.slice(at, 1))[0] for name, array in arrays.items()}
+                rows[position] = row
+                if sum(len(value) for value in row.values() if isinstance(value, str)) <= MAX_ROW_CHARS:
+                    _recent_rows.put((self._key, names, position), dict(row), 1)
         return rows
 
     def ids(self, column: str) -> IdColumn:
-        """A column of 16-byte ids, without nulls, as one block of bytes."""
-        values = self.read([column])[column]
-        if any(not isinstance(value, bytes) or len(value) != ID_BYTES for value in values):
-            raise self._damaged()
-        return IdColumn(b"".join(values))
+        """A column of 16-byte ids, without nulls; read group by group as they are asked for."""
+        return IdColumn(self, column)
 
-    def _group_of(self, position: int) -> int:
+    def _group_arrays(self, names: Sequence[str], group: int) -> dict[str, Any]:
+        """The columns of one row group. Raises BundleError where it holds another number of rows than it says."""
+        n_rows = self._group_rows[group]
+        keep = n_rows > KEPT_GROUP_ROWS
+        found = {name: _recent_columns.get((self._key, name, group)) for name in names} if keep else {}
+        absent = [name for name in names if found.get(name) is None]
+        batches = list(self._batches(absent, [group])) if absent else []
+        if absent and sum(batch.num_rows for batch in batches) != n_rows:
+            raise self._damaged()
+        for name in absent:
+            array = _joined([batch.column(name) for batch in batches])
+            found[name] = array
+            if keep:
+                _recent_columns.put((self._key, name, group), array, array.nbytes)
+        return found
+
+    def group_of(self, position: int) -> int:
+        """The row group that holds a row. Raises BundleError where there is no such row."""
         if not 0 <= position < self.n_rows:
             raise BundleError(f"{self.path.name} has no row {position}")
         return bisect_left(self.group_starts, position + 1) - 1
@@ -202,27 +235,53 @@ class ParquetFile:
 
 
 class IdColumn(Sequence[bytes]):
-    """Ids of 16 bytes side by side; `find` and `starting_with` want them sorted."""
+    """Ids of 16 bytes, a row group decoded when one of it is asked for; `starting_with` wants them sorted."""
 
-    def __init__(self, block: bytes) -> None:
-        self.block = block
+    def __init__(self, file: ParquetFile, column: str) -> None:
+        self._file = file
+        self._column = column
+        self._blocks: dict[int, bytes] = {}
 
     def __len__(self) -> int:
-        return len(self.block) // ID_BYTES
+        return self._file.n_rows
 
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
             return [self[i] for i in range(*row.indices(len(self)))]
         if not -len(self) <= row < len(self):
             raise IndexError(row)
-        at = row % len(self) * ID_BYTES
-        return self.block[at : at + ID_BYTES]
+        row %= len(self)
+        group = self._file.group_of(row)
+        block = self._blocks.get(group)
+        if block is None:
+            block = self._blocks[group] = self._read(group)
+        at = (row - self._file.group_starts[group]) * ID_BYTES
+        return block[at : at + ID_BYTES]
+
+    def __iter__(self) -> Iterator[bytes]:
+        absent = [g for g in range(len(self._file.group_starts) - 1) if g not in self._blocks]
+        if len(absent) > 1:
+            values = self._checked(self._file.read([self._column], absent)[self._column])
+            start = 0
+            for group in absent:
+                size = self._file.group_starts[group + 1] - self._file.group_starts[group]
+                self._blocks[group] = b"".join(values[start : start + size])
+                start += size
+        return (self[row] for row in range(len(self)))
 
     def starting_with(self, prefix_hex: str) -> range:
         """Rows whose id starts with the hex digits."""
         low = bytes.fromhex(prefix_hex.ljust(2 * ID_BYTES, "0"))
         high = bytes.fromhex(prefix_hex.ljust(2 * ID_BYTES, "f"))
         return range(bisect_left(self, low), bisect_left(self, high + b"\0"))
+
+    def _read(self, group: int) -> bytes:
+        return b"".join(self._checked(self._file.read([self._column], [group])[self._column]))
+
+    def _checked(self, values: list[Any]) -> list[bytes]:
+        if any(not isinstance(value, bytes) or len(value) != ID_BYTES for value in values):
+            raise BundleError(f"{self._file.path.name} is damaged", hint="backfill verify names every damaged file")
+        return values
 
 
 def _subtree(schema: list[ThriftStruct], pos: int) -> tuple[int, int]:
@@ -246,6 +305,14 @@ def _moved(entry: ThriftStruct, by: int) -> ThriftStruct:
             meta[key] = (I64, meta[key][1] + by)
     meta.pop(10, None)
     return {2: (I64, 0), 3: (STRUCT, meta)}
+
+
+def _joined(arrays: Sequence[Any]) -> Any:
+    if len(arrays) == 1:
+        return arrays[0]
+    from arro3.core import ChunkedArray
+
+    return ChunkedArray(arrays).combine_chunks()
 
 
 def _values(array: Any) -> list[Any]:

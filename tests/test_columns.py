@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backfill import columns
-from backfill.columns import IdColumn, ParquetFile
+from backfill import columns, parquet_footer
+from backfill.columns import ParquetFile
 from backfill.errors import BundleError
-from backfill.parquet_footer import ThriftReader, skip_value, thrift_bytes
+from backfill.parquet_footer import RowGroup, ThriftReader, skip_value, thrift_bytes
 from backfill.parquet_pages import check_pages, zstd_bound
 
 N_ROWS = 1000
@@ -133,14 +133,54 @@ def test_a_table_without_rows(tmp_path: Path):
     assert (file.n_rows, file.read(["id"]), len(file.ids("id"))) == (0, {"id": []}, 0)
 
 
-def test_ids_are_found_by_prefix():
-    ids = IdColumn(b"".join(bytes([n]) * 16 for n in (1, 2, 2, 255)))
+def id_table(tmp_path: Path, values: list[bytes]) -> ParquetFile:
+    column = pa.array(values, pa.binary(16)) if all(len(v) == 16 for v in values) else pa.array(values, pa.binary())
+    pq.write_table(pa.table({"id": column}), tmp_path / "ids.parquet", compression="zstd", row_group_size=2)
+    return ParquetFile(tmp_path / "ids.parquet")
+
+
+def test_ids_are_found_by_prefix(tmp_path: Path):
+    ids = id_table(tmp_path, [bytes([n]) * 16 for n in (1, 2, 2, 255)]).ids("id")
     assert (len(ids), ids[-1], ids[1:3]) == (4, b"\xff" * 16, [b"\x02" * 16] * 2)
     assert list(ids.starting_with("02020")) == [1, 2]
     assert list(ids.starting_with("ff" * 16)) == [3]
     assert list(ids.starting_with("03")) == []
+    assert list(ids) == [bytes([n]) * 16 for n in (1, 2, 2, 255)]
     with pytest.raises(IndexError):
         ids[4]
+
+
+def test_an_id_of_another_length_is_damage(tmp_path: Path):
+    ids = id_table(tmp_path, [b"a" * 16, b"b" * 16, b"short", b"d" * 16]).ids("id")
+    assert ids[0] == b"a" * 16
+    with pytest.raises(BundleError, match="damaged"):
+        ids[3]
+    with pytest.raises(BundleError, match="damaged"):
+        list(ids)
+
+
+def test_rows_that_were_read_are_remembered_and_stay_as_they_were(path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = ParquetFile(path)
+    first = file.rows_at(["text", "at"], [5, 900])
+    first[5]["text"] = "changed by the caller"
+    monkeypatch.setattr(ParquetFile, "_cut", lambda *_: pytest.fail("decoded again"))
+    again = file.rows_at(["text", "at"], [900, 5])
+    assert again == {at: {"text": expected("text")[at], "at": expected("at")[at]} for at in (5, 900)}
+
+
+def test_row_groups_are_matched_as_they_would_be_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def read(name: str) -> list[RowGroup]:
+        return ParquetFile(tmp_path / name)._footer.groups
+
+    pq.write_table(table(), tmp_path / "a.parquet", row_group_size=90, compression="zstd")
+    wide = table().set_column(1, "text", pa.array(["x" * 300 * (i % 97) for i in range(N_ROWS)]))
+    pq.write_table(wide, tmp_path / "b.parquet", row_group_size=100, compression="zstd")
+    matched = {name: read(name) for name in ("a.parquet", "b.parquet", "a.parquet")}
+    assert len(parquet_footer._shapes) > 0
+    monkeypatch.setattr(parquet_footer, "_WORTH_A_SHAPE", 1 << 30)
+    parquet_footer._shapes.clear()
+    assert {name: read(name) for name in matched} == matched
+    assert [group.n_rows for group in matched["a.parquet"]] == [90] * 11 + [10]
 
 
 def test_another_codec_is_refused(tmp_path: Path):
