@@ -111,15 +111,40 @@ class EmbedderConfig:
 
 @dataclass(frozen=True, slots=True)
 class IndexConfig:
-    """Derived indexes and the default search. Weights multiply normalised signals."""
+    """Derived indexes and the default search; a bundle records both, so that any host searches alike.
+
+    `k1` and `b` are BM25's. The default mode takes the `depth` best of each signal whose weight is not 0 and that the
+    bundle has, and fuses them: `weighted` and `combmnz` after `normalization`, `rrf` by ranks. Signals: `bm25` (verbatim;
+    `title`, `rooms` and `files` add those fields to it), `vector` (distilled), and the others by their names.
+    `session_prior` is what part of its session's best score an exchange gets on top.
+    """
 
     k1: float = 1.5
     b: float = 0.75
-    fusion: Literal["minmax", "rrf"] = "minmax"
+    fusion: Literal["weighted", "combmnz", "rrf"] = "weighted"
+    normalization: Literal["minmax", "p95", "zscore"] = "minmax"
     weight_bm25: float = 0.5
     weight_vector: float = 0.5
+    weight_verbatim_vector: float = 0.0
+    weight_distilled_bm25: float = 0.0
+    weight_claims_vector: float = 0.0
+    weight_claims_bm25: float = 0.0
+    weight_title: float = 0.0
+    weight_rooms: float = 0.0
+    weight_files: float = 0.0
+    session_prior: float = 0.0
     rrf_k: int = 60
     depth: int = 200
+
+    def recorded(self) -> dict[str, Any]:
+        """The search settings as a bundle's manifest keeps them; weights by the names of their signals."""
+        weights = {
+            f.name.removeprefix("weight_").replace("_", "-"): getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if f.name.startswith("weight_")
+        }
+        kept = ("fusion", "normalization", "session_prior", "depth", "rrf_k")
+        return {**{name: getattr(self, name) for name in kept}, "weights": {n: w for n, w in weights.items() if w}}
 
 
 @dataclass(frozen=True, slots=True)
