@@ -211,12 +211,7 @@ def input_of_run(path: Path, verdict: str | None = None) -> Input:
     settings = Settings(
         encoder=encoder.info,
         bm25={"tokenizer_version": TOKENIZER_VERSION, "k1": index.k1, "b": index.b},
-        index={
-            "fusion": index.fusion,
-            "weights": {"bm25": index.weight_bm25, "vector": index.weight_vector},
-            "depth": index.depth,
-            "rrf_k": index.rrf_k,
-        },
+        index=index.recorded(),
         parts=config.embedder.parts,
         fingerprints={
             "scan": [plan.scan_fingerprint],
