@@ -83,8 +83,8 @@ class IngestConfig:
 
 @dataclass(frozen=True, slots=True)
 class DistillConfig:
-    """What is distilled and how. `min_llm_share` is the least share of tier llm among exchanges of at least
-    `min_tokens` with an LLM engine; below it a run exits 1."""
+    """What is distilled and how. `claims_max_new_tokens` bounds the answer of a window. `min_llm_share` is the least
+    share of tier llm among exchanges of at least `min_tokens` with an LLM engine; below it a run exits 1."""
 
     products: tuple[Literal["objects", "claims"], ...] = ("objects",)
     split_tokens: int = 1500
@@ -94,6 +94,7 @@ class DistillConfig:
     max_attempts: int = 2
     prompt_tokens: int = 1536
     shard_exchanges: int = 512
+    claims_max_new_tokens: int = 384
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,34 +9,40 @@ publishes shards) and the gate.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from backfill.answers import AnswerLog, Key
+from backfill.claim_jobs import ClaimJob, OpenClaims
+from backfill.claim_prompt import claims_digest
 from backfill.config import DistillConfig, EngineConfig
+from backfill.distill_jobs import Job, ObjectJob, Shard
 from backfill.distill_shard import DistilledShard, OpenShard, ShardStats
 from backfill.engines import engine_identity
 from backfill.engines.base import Answer, Engine, Request
 from backfill.engines.supervised import ENGINE_DEATH
 from backfill.errors import Interrupted
-from backfill.extractive import Candidate, candidates, extractive_fingerprint
-from backfill.fidelity.checks import check_object
+from backfill.extractive import candidates, extractive_fingerprint
+from backfill.extractive_claims import EXTRACTIVE_CLAIMS_VERSION, claims_fingerprint_extractive
+from backfill.fidelity.answers import Privacy, redact_answer
 from backfill.ids import fingerprint as fingerprint_of
-from backfill.prompts import Prompt, build_prompt, prompt_digest
-from backfill.schema import WIRE_SCHEMA, Rejection, expand, schema_digest
+from backfill.privacy import Redactor
+from backfill.prompts import prompt_digest
+from backfill.rundir import CLAIMS, OBJECT
+from backfill.schema import schema_digest
 from backfill.toolpaths import files_touched
-from backfill.types import Exchange, FileTouched, PalaceObject
+from backfill.types import Exchange
+from backfill.windows import WINDOWS_VERSION, Windows
 
-__all__ = ["DistilledShard", "ShardStats", "distill", "distill_fingerprint"]
+__all__ = ["DistilledShard", "ShardStats", "claims_fingerprint", "distill", "distill_fingerprint"]
 
-STAGE_VERSION = 1
+# Raised by hand where what an answer becomes changes: checks, redaction, what is retried.
+STAGE_VERSION = 2
+CLAIMS_STAGE_VERSION = 1
 POLL_S = 0.5
 DRAIN_S = 30.0
-# Findings of these kinds refuse an object; others stay on it for its reader.
-REFUSING = frozenset({"invented", "mangled", "context_mismatch"})
 
 
 def distill_fingerprint(config: DistillConfig, engine: EngineConfig) -> str:
@@ -56,56 +62,74 @@ def distill_fingerprint(config: DistillConfig, engine: EngineConfig) -> str:
     )
 
 
+def claims_fingerprint(config: DistillConfig, engine: EngineConfig) -> str:
+    """What decides a claim: as for objects, with the claims' own prompt and schema, so that either changes alone."""
+    if engine.kind == "extractive":
+        return claims_fingerprint_extractive(config.min_tokens)
+    return fingerprint_of(
+        {
+            "stage": "claims",
+            "versions": [CLAIMS_STAGE_VERSION, WINDOWS_VERSION, EXTRACTIVE_CLAIMS_VERSION],
+            "engine": engine_identity(engine),
+            "prompt": claims_digest(config.prompt_tokens),
+            "attempts": config.max_attempts,
+            "min_tokens": config.min_tokens,
+            "max_new_tokens": config.claims_max_new_tokens,
+        }
+    )
+
+
 def distill(
-    shards: Iterable[tuple[str, Sequence[Exchange]]],
+    shards: Iterable[tuple[str, Sequence[Exchange] | Windows]],
     config: DistillConfig,
     *,
     fingerprint: str,
+    claims_fingerprint: str = "",
     engine: Engine | None = None,
     max_new_tokens: int = 256,
     log: AnswerLog | None = None,
+    claims_log: AnswerLog | None = None,
+    privacy: Privacy = "secrets",
     should_stop: Callable[[], bool] = lambda: False,
     drain_s: float = DRAIN_S,
 ) -> Iterator[DistilledShard]:
     """Yields shards as they complete, perhaps out of order; `engine` None distills by extraction alone.
 
-    The caller closes engine and log. Once `should_stop` says so nothing more is asked, answers in flight are awaited
-    for at most `drain_s` and logged, shards completed by then are yielded, and Interrupted is raised. Raises
-    EngineError where the engine dies beyond repair, ModelError where it does not load.
+    A shard is a sequence of exchange rows, which get objects, or `Windows`, which get claims. `privacy` is that of
+    `ScanConfig`: answers pass the same redactor as transcripts do. The caller closes engine and logs. Once
+    `should_stop` says so nothing more is asked, answers in flight are awaited for at most `drain_s` and logged, shards
+    completed by then are yielded, and Interrupted is raised. Raises EngineError where the engine dies beyond repair,
+    ModelError where it does not load.
     """
     if engine is None:
         for name, rows in shards:
             if should_stop():
                 raise Interrupted("stopped while distilling", hint="the same command resumes")
-            yield _extract_shard(name, rows, config, fingerprint)
+            yield _extract_shard(name, rows, config, fingerprint, claims_fingerprint)
         return
-    loop = _Loop(shards, config, fingerprint, engine, max_new_tokens, log, should_stop, drain_s)
+    logs = {OBJECT: log, CLAIMS: claims_log}
+    loop = _Loop(
+        shards, config, fingerprint, claims_fingerprint, engine, max_new_tokens, logs, privacy, should_stop, drain_s
+    )
     try:
         yield from loop.run()
     finally:
-        if log is not None:
-            log.sync()
+        for each in logs.values():
+            if each is not None:
+                each.sync()
 
 
-def _extract_shard(name: str, rows: Sequence[Exchange], config: DistillConfig, fingerprint: str) -> DistilledShard:
-    shard = OpenShard(name, rows, config, fingerprint)
+def _extract_shard(
+    name: str, rows: Sequence[Exchange] | Windows, config: DistillConfig, fingerprint: str, claims_fingerprint: str
+) -> DistilledShard:
+    shard: OpenShard | OpenClaims
+    if isinstance(rows, Windows):
+        shard = OpenClaims(name, rows, config, claims_fingerprint)
+    else:
+        shard = OpenShard(name, rows, config, fingerprint)
     for i in range(len(rows)):
         shard.fall(i)
     return shard.done()
-
-
-@dataclass(slots=True)
-class _Job:
-    """One content of one shard: the rows that share it, what was asked, and how often."""
-
-    shard: OpenShard
-    rows: list[int]
-    spans: list[Candidate]
-    files: tuple[FileTouched, ...]
-    attempt: int = 0
-    budget_tokens: int = 0
-    prompt: Prompt | None = None
-    key: Key | None = None
 
 
 class _Loop:
@@ -113,26 +137,31 @@ class _Loop:
 
     def __init__(
         self,
-        shards: Iterable[tuple[str, Sequence[Exchange]]],
+        shards: Iterable[tuple[str, Sequence[Exchange] | Windows]],
         config: DistillConfig,
         fingerprint: str,
+        claims_fingerprint: str,
         engine: Engine,
         max_new_tokens: int,
-        log: AnswerLog | None,
+        logs: dict[str, AnswerLog | None],
+        privacy: Privacy,
         should_stop: Callable[[], bool],
         drain_s: float,
     ) -> None:
         self._config = config
         self._fingerprint = fingerprint
+        self._claims_fingerprint = claims_fingerprint
         self._engine = engine
         self._max_new_tokens = max_new_tokens
-        self._log = log
+        self._logs = logs
+        self._redactor = Redactor(privacy)
         self._should_stop = should_stop
         self._drain_s = drain_s
         self._jobs = self._open_jobs(shards)
-        self._again: deque[tuple[_Job, str]] = deque()
-        self._asked: dict[int, _Job] = {}
-        self._finished: deque[OpenShard] = deque()
+        self._again: deque[tuple[Job, str]] = deque()
+        self._asked: dict[int, tuple[tuple[str, Key], list[Job]]] = {}
+        self._in_flight: dict[tuple[str, Key], int] = {}
+        self._finished: deque[Shard] = deque()
         self._number = 0
 
     def run(self) -> Iterator[DistilledShard]:
@@ -170,92 +199,89 @@ class _Loop:
         while self._finished:
             yield self._finished.popleft().done()
 
-    def _open_jobs(self, shards: Iterable[tuple[str, Sequence[Exchange]]]) -> Iterator[_Job]:
+    def _open_jobs(self, shards: Iterable[tuple[str, Sequence[Exchange] | Windows]]) -> Iterator[Job]:
         for name, rows in shards:
-            shard = OpenShard(name, rows, self._config, self._fingerprint)
-            groups = shard.groups()
-            if not groups:
-                self._finished.append(shard)
-            for group in groups:
-                lead = rows[group[0]]
-                yield _Job(
-                    shard, group, candidates(lead), files_touched(lead), budget_tokens=self._config.prompt_tokens
-                )
+            if isinstance(rows, Windows):
+                yield from self._open_claims(name, rows)
+            else:
+                yield from self._open_objects(name, rows)
 
-    def _ask(self, job: _Job, refusal: str) -> None:
+    def _open_objects(self, name: str, rows: Sequence[Exchange]) -> Iterator[Job]:
+        config, print_ = self._config, self._fingerprint
+        shard = OpenShard(name, rows, config, print_)
+        groups = shard.groups()
+        if not groups:
+            self._finished.append(shard)
+        for group in groups:
+            lead = rows[group[0]]
+            spans, files = candidates(lead), files_touched(lead)
+            yield ObjectJob(shard, group, spans, files, config, print_, self._max_new_tokens, config.prompt_tokens)
+
+    def _open_claims(self, name: str, windows: Windows) -> Iterator[Job]:
+        config, print_ = self._config, self._claims_fingerprint
+        shard = OpenClaims(name, windows, config, print_)
+        asked = shard.eligible()
+        if not asked:
+            self._finished.append(shard)
+        for place in asked:
+            yield ClaimJob(shard, place, config, print_, config.prompt_tokens)
+
+    def _ask(self, job: Job, refusal: str) -> None:
         """Sends a job's next attempt, or takes the answer that the log has for it."""
-        lead = job.shard.rows[job.rows[0]]
-        job.attempt += 1
-        job.prompt = build_prompt(lead, job.spans, budget_tokens=job.budget_tokens, refusal=refusal)
-        text = job.prompt.system + "\0" + job.prompt.user
-        digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
-        job.key = (lead.content_id, job.attempt, digest)
-        known = self._log.get(job.key) if self._log else None
+        ask = job.ask(refusal)
+        log, same = self._logs[job.product], (job.product, ask.key)
+        known = log.get(ask.key) if log else None
         if known is not None:
             job.shard.counts["replayed"] += 1
             self._judge(job, known)
             return
+        if same in self._in_flight:
+            self._asked[self._in_flight[same]][1].append(job)
+            job.shard.counts["shared"] += 1
+            return
         self._number += 1
-        self._asked[self._number] = job
+        self._asked[self._number] = (same, [job])
+        self._in_flight[same] = self._number
         job.shard.counts["requests"] += 1
         job.shard.first_asked = job.shard.first_asked or time.monotonic()
-        request = Request(self._number, job.prompt.system, job.prompt.user, WIRE_SCHEMA, self._max_new_tokens)
-        self._engine.submit(request)
+        self._engine.submit(Request(self._number, ask.system, ask.user, ask.schema, ask.max_tokens))
 
     def _take(self, answer: Answer) -> None:
-        job = self._asked.pop(answer.key, None)
-        if job is None or job.key is None:
+        waiting = self._asked.pop(answer.key, None)
+        if waiting is None:
             return  # an answer that nobody waits for: the engine's defect, and harmless
-        shard = job.shard
-        shard.last_answered = time.monotonic()
+        (product, key), jobs = waiting
+        del self._in_flight[product, key]
+        answer = self._redacted(answer)
+        shard = jobs[0].shard
         shard.counts["tokens_in"] += answer.tokens_in
         shard.counts["tokens_out"] += answer.tokens_out
         shard.counts["tokens_cached"] += answer.tokens_cached
-        if self._log is not None and not answer.error:
-            self._log.add(job.key, answer)
-        self._judge(job, answer)
+        log = self._logs[product]
+        if log is not None and not answer.error:
+            log.add(key, answer)
+        for job in jobs:
+            job.shard.last_answered = time.monotonic()
+            job.shard.first_asked = job.shard.first_asked or job.shard.last_answered
+            self._judge(job, answer)
 
-    def _judge(self, job: _Job, answer: Answer) -> None:
-        """Turns an answer into objects, or sends the job back or down."""
-        shard, lead = job.shard, job.rows[0]
-        made = self._object(job, lead, answer)
-        if isinstance(made, Rejection):
-            shard.failures[made.reason] += 1
-            if job.attempt < self._config.max_attempts and made.reason != ENGINE_DEATH:
+    def _redacted(self, answer: Answer) -> Answer:
+        """The answer without secrets, before anything is logged or stored: a model may make up what looks like one."""
+        text = redact_answer(answer.text, self._redactor)
+        return answer if text == answer.text else replace(answer, text=text)
+
+    def _judge(self, job: Job, answer: Answer) -> None:
+        """Turns an answer into rows, or sends the job back or down."""
+        shard = job.shard
+        refusal = job.judge(answer)
+        if refusal is not None:
+            shard.failures[refusal.reason] += 1
+            if job.attempt < self._config.max_attempts and refusal.reason != ENGINE_DEATH:
                 shard.counts["retries"] += 1
-                if made.reason == "engine_error":
-                    job.budget_tokens //= 2  # a prompt that was too long for the model fits at half the size
-                self._again.append((job, f"{made.reason}: {made.detail}"[:200]))
+                if refusal.reason == "engine_error":
+                    job.shrink()  # a prompt that was too long for the model fits at half the size
+                self._again.append((job, f"{refusal.reason}: {refusal.detail}"[:200]))
                 return
-            for i in job.rows:
-                shard.fall(i)
-        else:
-            shard.settle(lead, made)
-            for i in job.rows[1:]:
-                twin = self._object(job, i, answer)
-                if isinstance(twin, Rejection):
-                    shard.fall(i)
-                else:
-                    shard.settle(i, twin)
+            job.fall()
         if shard.complete:
             self._finished.append(shard)
-
-    def _object(self, job: _Job, i: int, answer: Answer) -> PalaceObject | Rejection:
-        """The object that an answer gives for row `i`, checked against that row."""
-        if answer.error:
-            return Rejection(ENGINE_DEATH if answer.error == ENGINE_DEATH else "engine_error", answer.error)
-        if answer.finish_reason == "length":
-            return Rejection("truncated", "the answer is too long")
-        row = job.shard.rows[i]
-        listed = job.spans[: job.prompt.n_candidates if job.prompt else 0]
-        files = job.files if i == job.rows[0] else files_touched(row)
-        made = expand(
-            answer.text, row, listed, files, generation=self._config.generation, fingerprint=self._fingerprint
-        )
-        if isinstance(made, Rejection):
-            return made
-        findings = check_object(made, row)
-        worst = next((f for f in findings if f.kind in REFUSING), None)
-        if worst is not None:
-            return Rejection(worst.kind, f"{worst.handle} does not stand in the exchange")
-        return replace(made, findings=(*made.findings, *findings))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from backfill.config import DistillConfig
 from backfill.extractive import extract
 from backfill.ids import row_bytes
-from backfill.types import Exchange, PalaceObject
+from backfill.types import Claim, Exchange, PalaceObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ShardStats:
 
     `failures` counts refused answers by reason (a content may have two), `requests` what the engine was asked,
     `replayed` what the log answered. Tokens are the model's own. `engine_s` runs from the shard's first request to its
-    last answer; shards overlap.
+    last answer; shards overlap. In a claims shard rows are windows, raw ones gave no claim, and `claims` counts all.
     """
 
     n: int = 0
@@ -37,16 +37,18 @@ class ShardStats:
     tokens_out: int = 0
     tokens_cached: int = 0
     engine_s: float = 0.0
+    claims: int = 0
     failures: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class DistilledShard:
-    """A shard that is done: objects in the order of its rows."""
+    """A shard that is done: objects in the order of its rows, or the claims of its windows."""
 
     name: str
     objects: list[PalaceObject]
     stats: ShardStats
+    claims: list[Claim] = field(default_factory=list)
 
 
 class OpenShard:

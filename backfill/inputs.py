@@ -22,8 +22,8 @@ from backfill.ids import canonical_json
 from backfill.indexes.vectors import open_vectors
 from backfill.manifest import ShardManifest
 from backfill.rows import ROW_TYPES, rows_of
-from backfill.rundir import Plan, RunDir
-from backfill.types import Exchange, PalaceObject
+from backfill.rundir import CLAIMS, Plan, RunDir
+from backfill.types import Claim, Exchange, PalaceObject
 from backfill.union import Union
 from backfill.verify import check_ids, checksum_problems, read_rows
 
@@ -86,7 +86,7 @@ def read_run(run: RunDir, plan: Plan, settings: Settings, encoder_files: Sequenc
         union.add("exchanges", tables.read_table(tables.EXCHANGES, _checked(run.exchanges, manifest, "exchanges")))
         rows = tables.read_table(tables.OCCURRENCES, _checked(run.exchanges, manifest, "occurrences"))
         union.add("occurrences", rows)
-    for shard in range(plan.n_distill_shards):
+    for shard in plan.distill_shards():
         manifest = _done(run.object_manifest(plan, shard), "distill", shard)
         objects: list[PalaceObject] = tables.read_table(tables.OBJECTS, _checked(run.objects, manifest, "objects"))
         union.add("objects", objects)
@@ -99,6 +99,9 @@ def read_run(run: RunDir, plan: Plan, settings: Settings, encoder_files: Sequenc
 
 
 def combine(inputs: Sequence[Input]) -> tuple[Union, dict[str, Any]]:
+        if plan.product_of(shard) == CLAIMS:
+            _read_claims(run, plan, shard, manifest, settings, union)
+            continue
     """The union of inputs, and how many exchange rows and objects each one added."""
     total = Union()
     added: dict[str, Any] = {}
@@ -109,6 +112,17 @@ def combine(inputs: Sequence[Input]) -> tuple[Union, dict[str, Any]]:
         for key, data in one.union.vectors.items():
             total.vectors[key] = max(data, total.vectors.get(key, b""))
         added[one.name] = fresh
+def _read_claims(
+    run: RunDir, plan: Plan, shard: int, manifest: ShardManifest, settings: Settings, union: Union
+) -> None:
+    claims: list[Claim] = tables.read_table(tables.CLAIMS, _checked(run.objects, manifest, CLAIMS))
+    union.add(CLAIMS, claims)
+    vectors = _done(run.vector_manifest(plan, shard), "embed", shard)
+    if settings.encoder:
+        path = _checked(run.vectors, vectors, CLAIM_VECTORS)
+        union.add_vectors([row.text for row in claims], open_vectors(path, int(settings.encoder["dim"]), len(claims)))
+
+
     return total, added
 
 

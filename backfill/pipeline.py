@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backfill.compose import write_bundle
 from backfill.config import Config, to_tree
 from backfill.durable import make_dirs
 from backfill.errors import BackfillError, ConfigError
@@ -19,11 +18,12 @@ from backfill.gate import LLM_KINDS, UNGATED, verdict_of
 from backfill.inputs import Input, Settings, read_run
 from backfill.launchers import Launcher, make_launcher
 from backfill.lineage import host_record
+from backfill.merge import write_run
 from backfill.progress import Reporter
-from backfill.rundir import Plan, RunDir
+from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir
 from backfill.stages import ShouldStop
 
-UNITS = {"scan": "MB", "distill": "exchanges", "embed": "texts"}
+UNITS = {"scan": "MB", "distill": "items", "embed": "items"}
 
 
 def scan_sources(
@@ -52,13 +52,14 @@ def scan_sources(
 
 def fix_fingerprints(run: RunDir, plan: Plan, config: Config) -> Plan:
     """The plan with the engine's and encoder's fingerprints; raises ModelError where a model is missing."""
-    from backfill.distill import distill_fingerprint
+    from backfill.distill import claims_fingerprint, distill_fingerprint
     from backfill.encoders import fingerprint_of_encoder
 
     fixed = replace(
         plan,
         config=to_tree(config),
         distill_fingerprint=generation_fingerprint(config, distill_fingerprint(config.distill, config.engine)),
+        claims_fingerprint=generation_fingerprint(config, claims_fingerprint(config.distill, config.engine)),
         embed_fingerprint=fingerprint_of_encoder(config.embedder),
     )
     return plan if fixed == plan else run.replace_plan(fixed)
@@ -73,13 +74,12 @@ def run_all(
     or too few exchanges reached tier llm; Interrupted after a stop.
     """
     from backfill.distill import distill_fingerprint
-    from backfill.rounds import plan_round
 
     started = time.monotonic()
-    if config.distill.products != ("objects",):
+    if OBJECT not in config.distill.products:
         raise ConfigError(
-            f"distill.products {list(config.distill.products)}: this version distills objects only",
-            hint="set distill.products to [objects]",
+            f"distill.products {list(config.distill.products)}: objects are always made, for every exchange has one",
+            hint="set distill.products to [objects] or [objects, claims]",
         )
     print_ = distill_fingerprint(config.distill, config.engine)
     verdict = verdict_of(config, config_folder, print_, ungated=ungated)
@@ -95,8 +95,7 @@ def run_all(
             f"no exchange was found in {scanned['files']} files below {', '.join(config.sources)}",
             hint="check `sources`; the ledger in 01-exchanges says what became of every byte",
         )
-    plan = fix_fingerprints(run, plan, config)
-    plan = plan_round(run, plan)
+    plan = plan_products(run, fix_fingerprints(run, plan, config))
     _stage(run, plan, "distill", launcher, reporter, should_stop)
     _stage(run, plan, "embed", launcher, reporter, should_stop)
     totals = distill_totals(run, plan)
@@ -126,10 +125,17 @@ def prepare_work(run: RunDir) -> Plan:
 
     Raises ShardError where scanning is not done. Workers that start together compute the same plan.
     """
+    plan = run.plan()
+    return plan_products(run, fix_fingerprints(run, plan, plan.bound_config()))
+
+
+def plan_products(run: RunDir, plan: Plan) -> Plan:
+    """The plan with distillation shards for everything scanned, of every product that the configuration asks for."""
+    from backfill.claim_rounds import plan_claims
     from backfill.rounds import plan_round
 
-    plan = run.plan()
-    return plan_round(run, fix_fingerprints(run, plan, plan.bound_config()))
+    plan = plan_round(run, plan)
+    return plan_claims(run, plan) if CLAIMS in plan.bound_config().distill.products else plan
 
 
 def _stage(
@@ -137,7 +143,7 @@ def _stage(
 ) -> None:
     missing = run.missing(plan, stage)
     rows = {s: n for r in plan.rounds for s, n in _shard_sizes(run, r.table).items()}
-    with reporter.stage(stage, "exchanges", sum(rows.get(s, 0) for s in missing)) as view:
+    with reporter.stage(stage, UNITS[stage], sum(rows.get(s, 0) for s in missing)) as view:
         if missing:
             launcher.run(
                 run.path,
@@ -156,10 +162,16 @@ def _shard_sizes(run: RunDir, table: str) -> dict[int, int]:
 
 
 def distill_totals(run: RunDir, plan: Plan) -> dict[str, Any]:
-    """Sums over the distillation shards: rows per tier, failures by reason, tokens."""
+    """Sums over the distillation shards of objects: rows per tier, failures by reason, tokens; under `claims` the
+    same of windows, and how many claims they gave."""
+    totals = _sums(run, plan, OBJECT)
+    return {**totals, CLAIMS: _sums(run, plan, CLAIMS)} if CLAIMS in plan.bound_config().distill.products else totals
+
+
+def _sums(run: RunDir, plan: Plan, product: str) -> dict[str, Any]:
     totals: Counter[str] = Counter()
     failures: Counter[str] = Counter()
-    for shard in range(plan.n_distill_shards):
+    for shard in plan.distill_shards(product):
         manifest = run.object_manifest(plan, shard)
         if manifest is not None:
             stats = dict(manifest.stats)
@@ -194,7 +206,7 @@ def merge_run(run: RunDir, plan: Plan, verdict: str, scanned: dict[str, Any]) ->
     ledger = {key: scanned[key] for key in ("files", "records", "states", "bytes", "balanced")}
     lineage = {"kind": "run", **host_record(), "roots": list(plan.roots), "config": plan.config, "ledger": ledger}
     make_dirs(run.bundle)
-    return write_bundle(one.union, one.settings, one.encoder_files, run.bundle, lineage)
+    return write_run(one, run.bundle, lineage)
 
 
 def input_of_run(path: Path, verdict: str | None = None) -> Input:
@@ -216,6 +228,7 @@ def input_of_run(path: Path, verdict: str | None = None) -> Input:
         fingerprints={
             "scan": [plan.scan_fingerprint],
             "distill": [plan.distill_fingerprint],
+            **({CLAIMS: [plan.claims_fingerprint]} if CLAIMS in config.distill.products else {}),
             "embed": [plan.embed_fingerprint],
         },
         gate={plan.distill_fingerprint: gate} if gate else {},
@@ -225,4 +238,6 @@ def input_of_run(path: Path, verdict: str | None = None) -> Input:
 
 def _tiers(totals: dict[str, Any]) -> str:
     counts = ", ".join(f"{totals.get(tier, 0):,} {tier}" for tier in ("llm", "extractive", "raw"))
-    return f"objects: {totals.get('n', 0):,} ({counts})"
+    line = f"objects: {totals.get('n', 0):,} ({counts})"
+    made = totals.get(CLAIMS)
+    return f"{line}; claims: {made.get('claims', 0):,} of {made.get('n', 0):,} windows" if made else line

@@ -64,12 +64,17 @@ def build_prompt(
     listed = _listed(candidates, room_tokens * _BYTES_PER_TOKEN // _CANDIDATE_SHARE)
     listing = "\n".join(listed)
     body = transcript(exchange, room_tokens * _BYTES_PER_TOKEN - len(listing.encode()))
-    fence = "~" * max([4, *(len(run) + 1 for run in _TILDES.findall(body))])
+    fence = fence_of(body)
     parts = [MARKER, f"Candidates:\n{listing}" if listed else "Candidates: none, x is 0"]
     if refusal:
         parts.append(f"Your last answer was refused: {refusal}. Write a better one.")
     parts += [fence, body, fence, ASK]
     return Prompt(SYSTEM, "\n".join(parts), len(listed))
+
+
+def fence_of(body: str) -> str:
+    """A line of tildes, at least four and more than any run of them in the body: data cannot end its own fence."""
+    return "~" * max([4, *(len(run) + 1 for run in _TILDES.findall(body))])
 
 
 def prompt_digest(budget_tokens: int) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +17,7 @@ from backfill import tables
 from backfill.durable import attempt_name, fsync_dir, fsync_file, sha256_file
 from backfill.errors import ShardError
 from backfill.ids import row_hash
-from backfill.rundir import DistillRound, Plan, RunDir
+from backfill.rundir import OBJECT, DistillRound, Plan, RunDir
 from backfill.types import Exchange
 
 SHARD_TOKENS = 400_000
@@ -30,7 +29,7 @@ def plan_round(run: RunDir, plan: Plan) -> Plan:
 
     Raises ShardError when scanning is not done.
     """
-    covered = plan.rounds[-1].n_scan_shards if plan.rounds else 0
+    covered = max((r.n_scan_shards for r in plan.rounds if r.product == OBJECT), default=0)
     if covered == len(plan.scan_shards):
         return plan
     seen = {row_hash(row) for shard in range(covered) for row in _rows(run, plan, shard)}
@@ -81,16 +80,9 @@ def _cut(contents: Sequence[list[tuple[int, int, int]]], first: int, limit: int)
     return assignments
 
 
-def _path(run: RunDir, plan: Plan, shard: int) -> Path:
-    manifest = run.scan_manifest(plan, shard)
-    if manifest is None:
-        raise ShardError(f"scan shard {shard} is not done", hint="run `backfill scan` or `backfill run` first")
-    return run.exchanges / manifest.file("exchanges").name
-
-
 def _rows(run: RunDir, plan: Plan, shard: int) -> list[Exchange]:
-    return tables.read_table(tables.EXCHANGES, _path(run, plan, shard))
+    return tables.read_table(tables.EXCHANGES, run.scan_file(plan, shard, "exchanges"))
 
 
 def _rows_at(run: RunDir, plan: Plan, shard: int, rows: Sequence[int]) -> list[Exchange]:
-    return tables.read_rows_at(tables.EXCHANGES, _path(run, plan, shard), rows)
+    return tables.read_rows_at(tables.EXCHANGES, run.scan_file(plan, shard, "exchanges"), rows)

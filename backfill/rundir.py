@@ -21,6 +21,7 @@ from backfill.manifest import ShardManifest, read_manifest
 
 FORMAT = 1
 PLAN = "plan.json"
+OBJECT, CLAIMS = "objects", "claims"
 EXCHANGES, OBJECTS, VECTORS, BUNDLE, LOGS = "01-exchanges", "02-objects", "03-vectors", "bundle", "logs"
 
 
@@ -66,9 +67,10 @@ class ScanShard:
 
 @dataclass(frozen=True, slots=True)
 class DistillRound:
-    """Distillation shards over the exchange rows that scan shards [0, n_scan_shards) hold and no earlier round had.
+    """Distillation shards over what scan shards [0, n_scan_shards) hold and no earlier round of the product had.
 
-    `table` names the Parquet file (shard, scan_shard, row) in 02-objects that lists them.
+    Of the product `objects` these are exchange rows, of `claims` windows of sessions; `table` names the Parquet file
+    in 02-objects that lists them. Shards are numbered through the rounds of both products.
     """
 
     first_shard: int
@@ -77,6 +79,7 @@ class DistillRound:
     n_rows: int
     table: str
     sha256: str
+    product: str = OBJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,29 @@ class Plan:
     embed_fingerprint: str = ""
     format: int = FORMAT
     warnings: tuple[str, ...] = field(default=())
+    claims_fingerprint: str = ""
 
     @property
     def n_distill_shards(self) -> int:
         """Number of distillation shards over all rounds."""
         return sum(r.n_shards for r in self.rounds)
+
+    def distill_shards(self, *products: str) -> list[int]:
+        """The distillation shards of the given products, or of those that the configuration asks for, in order."""
+        wanted = products or self.bound_config().distill.products
+        rounds = [r for r in self.rounds if r.product in wanted]
+        return [shard for r in rounds for shard in range(r.first_shard, r.first_shard + r.n_shards)]
+
+    def product_of(self, shard: int) -> str:
+        """What a distillation shard makes: objects or claims. Raises ShardError for a shard of no round."""
+        for r in self.rounds:
+            if r.first_shard <= shard < r.first_shard + r.n_shards:
+                return r.product
+        raise ShardError(f"the plan has no distillation shard {shard}")
+
+    def fingerprint_of(self, shard: int) -> str:
+        """The fingerprint that a distillation shard is made under."""
+        return self.claims_fingerprint if self.product_of(shard) == CLAIMS else self.distill_fingerprint
 
     def bound_config(self) -> Config:
         """The configuration as typed values."""
@@ -158,19 +179,26 @@ class RunDir:
 
     def object_manifest(self, plan: Plan, shard: int) -> ShardManifest | None:
         """Manifest of a distillation shard under the plan's engine, None while it is not done."""
-        return read_manifest(self.objects, shard, plan.distill_fingerprint)
+        return read_manifest(self.objects, shard, plan.fingerprint_of(shard))
 
     def vector_manifest(self, plan: Plan, shard: int) -> ShardManifest | None:
         """Manifest of an embedding shard, None while it is not done."""
-        return read_manifest(self.vectors, shard, vector_fingerprint(plan))
+        return read_manifest(self.vectors, shard, vector_fingerprint(plan, shard))
+
+    def scan_file(self, plan: Plan, shard: int, role: str) -> Path:
+        """A data file of a scan shard. Raises ShardError when the shard is not done."""
+        manifest = self.scan_manifest(plan, shard)
+        if manifest is None:
+            raise ShardError(f"scan shard {shard} is not done", hint="run `backfill scan` or `backfill run` first")
+        return self.exchanges / manifest.file(role).name
 
     def missing(self, plan: Plan, stage: str) -> list[int]:
         """Shards of a stage (scan, distill, embed) whose manifest is not there, in order."""
-        count = len(plan.scan_shards) if stage == "scan" else plan.n_distill_shards
+        shards = range(len(plan.scan_shards)) if stage == "scan" else plan.distill_shards()
         read = {"scan": self.scan_manifest, "distill": self.object_manifest, "embed": self.vector_manifest}[stage]
-        return [shard for shard in range(count) if read(plan, shard) is None]
+        return [shard for shard in shards if read(plan, shard) is None]
 
 
-def vector_fingerprint(plan: Plan) -> str:
-    """Vectors depend on the objects they were made from and on the encoder."""
-    return fingerprint({"objects": plan.distill_fingerprint, "encoder": plan.embed_fingerprint})
+def vector_fingerprint(plan: Plan, shard: int) -> str:
+    """Vectors depend on the objects or claims they were made from and on the encoder."""
+    return fingerprint({"objects": plan.fingerprint_of(shard), "encoder": plan.embed_fingerprint})

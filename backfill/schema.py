@@ -38,10 +38,10 @@ MIN_CORE_SHARE = 0.5
 # both ends: left free, it opens with a digit and counts, and never stops. A word costs some 14 states (UTF-8), all
 # about 3 s of compiling for a vocabulary of 49k, once an engine start; a bound on characters costs several times that.
 MAX_CORE_WORDS = 24
-_LETTER = r'[^"\\\x00-\x40\x5B-\x60\x7B-\x7F]'
-_WORD_REST = r'([^ "\\\x00-\x1F\x7F]|\\["\\/])'
+LETTER = r'[^"\\\x00-\x40\x5B-\x60\x7B-\x7F]'
+WORD_REST = r'([^ "\\\x00-\x1F\x7F]|\\["\\/])'
 _LAST = r"( [A-Za-z0-9_\-]{1,16})?"
-_CORE = rf"{_LETTER}{_WORD_REST}*( {_WORD_REST}+){{0,{MAX_CORE_WORDS - 2}}}{_LAST}[.!?]"
+_CORE = rf"{LETTER}{WORD_REST}*( {WORD_REST}+){{0,{MAX_CORE_WORDS - 2}}}{_LAST}[.!?]"
 _ROOM = r"(file|concept|workflow):[a-z][a-z0-9]{1,15}(_[a-z0-9]{1,15}){1,3}"
 
 _WIRE_TREE: dict[str, Any] = {

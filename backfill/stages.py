@@ -6,7 +6,7 @@ next shard when it has room, so that its window stays full until the last one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 from backfill import tables
 from backfill.errors import Interrupted, ShardError
 from backfill.manifest import publish
-from backfill.rundir import Plan, RunDir, vector_fingerprint
+from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir, vector_fingerprint
 
 if TYPE_CHECKING:
-    from backfill.types import Exchange, PalaceObject
+    from backfill.answers import AnswerLog
+    from backfill.distill_shard import DistilledShard
+    from backfill.types import Exchange
+    from backfill.windows import Windows
 
 OnDone = Callable[[int, dict[str, Any]], None]
 ShouldStop = Callable[[], bool]
@@ -49,62 +52,73 @@ def _scan(
 def _distill(
     run: RunDir, plan: Plan, shards: Iterable[int], worker: str, should_stop: ShouldStop, on_done: OnDone
 ) -> None:
-    from backfill.answers import AnswerLog
     from backfill.distill import distill
     from backfill.engines import make_engine
 
     config = plan.bound_config()
-    print_ = plan.distill_fingerprint
+    prints = {OBJECT: plan.distill_fingerprint, CLAIMS: plan.claims_fingerprint}
+    parts = _inputs(run, plan, shards)
     if config.engine.kind == "extractive":
-        _publish_objects(
-            run,
-            plan,
-            distill(_inputs(run, plan, shards), config.distill, fingerprint=print_, should_stop=should_stop),
-            on_done,
-        )
+        done = distill(parts, config.distill, fingerprint=prints[OBJECT], claims_fingerprint=prints[CLAIMS],
+                       should_stop=should_stop)  # fmt: skip
+        _publish(run, plan, done, on_done)
         return
-    known = sorted(run.logs.glob(f"answers-*.{print_[:8]}.jsonl"))
-    log = AnswerLog(run.logs / f"answers-{worker}.{print_[:8]}.jsonl", print_, replay=known)
+    logs = {product: _open_log(run, worker, print_) for product, print_ in prints.items()}
     engine = make_engine(config.engine, log_path=run.logs / f"engine-{worker}.log")
     try:
         done = distill(
-            _inputs(run, plan, shards),
+            parts,
             config.distill,
-            fingerprint=print_,
+            fingerprint=prints[OBJECT],
+            claims_fingerprint=prints[CLAIMS],
             engine=engine,
             max_new_tokens=config.engine.max_new_tokens,
-            log=log,
+            log=logs[OBJECT],
+            claims_log=logs[CLAIMS],
+            privacy=config.scan.privacy,
             should_stop=should_stop,
         )
-        _publish_objects(run, plan, done, on_done)
+        _publish(run, plan, done, on_done)
     finally:
         engine.close()
-        log.close()
+        for log in logs.values():
+            log.close()
 
 
-def _inputs(run: RunDir, plan: Plan, shards: Iterable[int]) -> Iterator[tuple[str, list[Exchange]]]:
+def _open_log(run: RunDir, worker: str, print_: str) -> AnswerLog:
+    from backfill.answers import AnswerLog
+
+    known = sorted(run.logs.glob(f"answers-*.{print_[:8]}.jsonl"))
+    return AnswerLog(run.logs / f"answers-{worker}.{print_[:8]}.jsonl", print_, replay=known)
+
+
+def _inputs(run: RunDir, plan: Plan, shards: Iterable[int]) -> Iterator[tuple[str, Sequence[Exchange] | Windows]]:
+    from backfill.claim_rounds import shard_windows
     from backfill.rounds import shard_rows
+    from backfill.windows import Windows
 
     for shard in shards:
-        yield str(shard), shard_rows(run, plan, shard)
+        if plan.product_of(shard) == CLAIMS:
+            yield str(shard), Windows(shard_windows(run, plan, shard))
+        else:
+            yield str(shard), shard_rows(run, plan, shard)
 
 
-def _publish_objects(run: RunDir, plan: Plan, done: Iterable[Any], on_done: OnDone) -> None:
+def _publish(run: RunDir, plan: Plan, done: Iterable[DistilledShard], on_done: OnDone) -> None:
     for result in done:
-        write = partial(tables.write_table, tables.OBJECTS, result.objects)
         shard, stats = int(result.name), asdict(result.stats)
-        on_done(
-            shard,
-            publish(
-                run.objects, "distill", shard, plan.distill_fingerprint, {("objects", ".parquet"): write}, stats=stats
-            ).stats,
-        )
+        product = plan.product_of(shard)
+        rows: list[Any] = result.claims if product == CLAIMS else result.objects
+        write: dict[tuple[str, str], Callable[[Path], int]] = {
+            (product, ".parquet"): partial(tables.write_table, tables.TABLES[product], rows)
+        }
+        on_done(shard, publish(run.objects, "distill", shard, plan.fingerprint_of(shard), write, stats=stats).stats)
 
 
 def _embed(
     run: RunDir, plan: Plan, shards: Iterable[int], worker: str, should_stop: ShouldStop, on_done: OnDone
 ) -> None:
-    from backfill.embed import embed_texts, object_texts
+    from backfill.embed import CLAIM_VECTORS, embed_texts, object_texts
     from backfill.encoders import make_embedder
     from backfill.indexes.vectors import write_vectors
 
@@ -116,18 +130,21 @@ def _embed(
         manifest = run.object_manifest(plan, shard)
         if manifest is None:
             raise ShardError(f"distillation shard {shard} is not done", hint="distill it first")
-        file = manifest.file("objects")
-        objects: list[PalaceObject] = tables.read_table(tables.OBJECTS, run.objects / file.name)
+        product = plan.product_of(shard)
+        file = manifest.file(product)
+        rows: list[Any] = tables.read_table(tables.TABLES[product], run.objects / file.name)
+        texts = {CLAIM_VECTORS: [row.text for row in rows]} if product == CLAIMS else {
+            f"vectors:{part}": [object_texts(row, (part,))[part] for row in rows] for part in config.parts
+        }  # fmt: skip
         before = embedder.truncated()
-        writers: dict[tuple[str, str], Callable[[Path], int]] = {}
-        for part in config.parts:
-            texts = [object_texts(row, (part,))[part] for row in objects]
-            writers[f"vectors:{part}", ".f16"] = partial(write_vectors, embed_texts(embedder, texts))
+        writers: dict[tuple[str, str], Callable[[Path], int]] = {
+            (role, ".f16"): partial(write_vectors, embed_texts(embedder, these)) for role, these in texts.items()
+        }
         stats = {
-            "n": len(objects),
-            "texts": len(objects) * len(config.parts),
+            "n": len(rows),
+            "texts": sum(map(len, texts.values())),
             "truncated": embedder.truncated() - before,
         }
-        print_ = vector_fingerprint(plan)
+        print_ = vector_fingerprint(plan, shard)
         publish(run.vectors, "embed", shard, print_, writers, inputs=(file.sha256,), stats=stats)
         on_done(shard, stats)

@@ -15,23 +15,26 @@ RECENT_S = 300.0
 
 
 def status_of(path: Path) -> dict[str, Any]:
-    """The `status --json` record. Rates are exchanges a second by the times of the distillation manifests."""
+    """The `status --json` record. Rates are exchanges and windows a second by the times of distillation manifests."""
     run = RunDir(path)
     plan = run.plan()
-    totals = {"scan": len(plan.scan_shards), "distill": plan.n_distill_shards, "embed": plan.n_distill_shards}
+    shards = plan.distill_shards()
+    totals = {"scan": len(plan.scan_shards), "distill": len(shards), "embed": len(shards)}
     stages = {name: {"done": total - len(run.missing(plan, name)), "total": total} for name, total in totals.items()}
     stages["merge"] = {"done": int((run.bundle / MANIFEST).is_file()), "total": 1}
     failures: Counter[str] = Counter()
     commits: list[tuple[float, int]] = []
-    for shard in range(plan.n_distill_shards):
+    for shard in shards:
         manifest = run.object_manifest(plan, shard)
         if manifest is not None:
             failures.update(manifest.stats.get("failures", {}))
-            when = manifest_path(run.objects, shard, plan.distill_fingerprint).stat().st_mtime
+            when = manifest_path(run.objects, shard, plan.fingerprint_of(shard)).stat().st_mtime
             commits.append((when, int(manifest.stats.get("n", 0))))
     complete = all(stage["done"] >= stage["total"] for stage in stages.values())
     rate = _rates(commits)
-    left = sum(r.n_rows for r in plan.rounds) - sum(n for _, n in commits)
+    left = sum(r.n_rows for r in plan.rounds if r.product in plan.bound_config().distill.products) - sum(
+        n for _, n in commits
+    )
     return {
         "state": "done" if complete else "unfinished",
         "stages": stages,

@@ -39,8 +39,8 @@ def _check_shards(run: RunDir, plan: Plan, verdict: Verdict) -> None:
         missing = set(run.missing(plan, stage))
         if missing:
             verdict.warnings.append(f"{stage}: {len(missing)} shards are not done")
-        count = len(plan.scan_shards) if stage == "scan" else plan.n_distill_shards
-        for shard in sorted(set(range(count)) - missing):
+        shards = range(len(plan.scan_shards)) if stage == "scan" else plan.distill_shards()
+        for shard in sorted(set(shards) - missing):
             manifest = _manifest(run, plan, stage, shard)
             if manifest is not None:
                 verdict.errors += [Problem(f"{folder.name}/{n}", "checksum", why) for n, why in check(folder, manifest)]

@@ -120,7 +120,7 @@ def test_an_unknown_key_names_the_nearest(tmp_path: Path, source: Path, capsys: 
         ("distill.min_tokens=lots", 2, "must be a whole number"),
         ("engine", 2, "not of the form"),
         ("launcher.kind=slurm", 2, "not run from here"),
-        ("distill.products=[claims]", 2, "objects only"),
+        ("distill.products=[claims]", 2, "objects are always made"),
         ("engine.kind=openai", 2, "answers no prompts"),
         ("scan.agent=clode", 2, "no reader is called 'clode'"),
     ],

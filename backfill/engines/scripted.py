@@ -18,10 +18,12 @@ import msgspec
 from backfill.config import EngineConfig
 from backfill.engines.base import Answer, Request
 from backfill.text import sentence_spans, tokens_est
+from backfill.types import CLAIM_KINDS
 
 SCRIPTED_VERSION = 1
 _FENCE = re.compile(r"^(~{4,})$(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _LISTED = re.compile(r"^(\d+)\. ", re.MULTILINE)
+_NUMBERED = re.compile(r"^\[(\d{1,2})\](?: \d{4}-\d{2}-\d{2})?$", re.MULTILINE)
 _WORD = re.compile(r"[a-z]{4,12}")
 _LABEL = re.compile(r"^(USER|AGENT|TOOL \d+ .*|INPUT|OUTPUT):$")
 
@@ -88,6 +90,8 @@ def script(user: str, dice: random.Random) -> str:
     """A wire text from the sentences, words and candidate numbers of a distillation prompt."""
     fenced = _FENCE.search(user)
     body = fenced[2] if fenced else user
+    if user.startswith("backfill-claims/"):
+        return _script_claims(body, dice)
     listing = user[: fenced.start()] if fenced else ""
     lines = [body[a:b] for a, b in sentence_spans(body)]
     lines = [" ".join(line.split()[:20]) for line in lines if not _LABEL.match(line) and len(line.split()) >= 3]
@@ -98,3 +102,15 @@ def script(user: str, dice: random.Random) -> str:
     numbers = [int(n) for n in _LISTED.findall(listing)]
     wire = {"c": core, "x": dice.choice([0, *numbers]), "r": [f"concept:{key}"]}
     return msgspec.json.encode(wire).decode()
+
+
+def _script_claims(body: str, dice: random.Random) -> str:
+    """A claims wire text: up to two sentences of each numbered exchange of the window, word for word."""
+    claims = []
+    pieces = _NUMBERED.split(body)
+    for number, said in zip(pieces[1::2], pieces[2::2], strict=True):
+        lines = [" ".join(said[a:b].split()[:20]) for a, b in sentence_spans(said) if not _LABEL.match(said[a:b])]
+        lines = [line for line in lines if len(line.split()) >= 6]
+        for line in dice.sample(lines, min(len(lines), dice.randint(1, 2))):
+            claims.append({"t": line, "k": dice.choice(CLAIM_KINDS), "e": [int(number)]})  # noqa: PERF401
+    return msgspec.json.encode({"c": claims}).decode()

@@ -1,8 +1,9 @@
 """Checks of a palace object against the exchange it was made from.
 
 Finds handles of the core that the exchange does not hold: `mangled` where the exchange has something close, else
-`invented`; and a context that is not the slice it claims to be. Substring searches decide almost every case; only
-what they miss is compared further. Deliberately absent: judging meaning, which needs a model.
+`invented`; a context that is not the slice it claims to be; and, with `absence` and `omissions`, what is denied, left
+out or padded. Substring searches decide almost every case; only what they miss is compared further. Deliberately
+absent: judging meaning, which needs a model.
 """
 
 from __future__ import annotations
@@ -10,10 +11,29 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal, TypeAlias
 
 from backfill.extractive import field_text
+from backfill.fidelity.absence import absences
 from backfill.fidelity.handles import Handle, find_handles
+from backfill.fidelity.omissions import CORE, bloat, dropped_facts
 from backfill.types import Exchange, Finding, PalaceObject
+
+Verdict: TypeAlias = Literal["supported", "mangled", "invented"]
+
+# Kinds that refuse what they are found in, with what the retry is told; the others stay on it for its reader.
+HARD = {
+    "invented": "{} does not stand in the exchange",
+    "mangled": "{} does not stand in the exchange",
+    "context_mismatch": "{} does not stand in the exchange",
+    "absence": "the exchange does not say {!r}",
+    "secret": "{} stands for a secret",
+    "leak": "{!r} is the instruction, not the exchange",
+}
+_LEAK_WORDS = 4
+_PLACEHOLDER = re.compile(r"\[secret:\w+\]")
+_PLAIN_WORD = re.compile(r"[^\W\d_]+")
 
 _NUMBER = re.compile(r"\d[\d,_]*(?:\.\d+)?")
 _TOKEN = re.compile(r"[\w./:@+-]{2,}")
@@ -44,16 +64,58 @@ _MAX_TOKENS = 5_000
 
 
 def check_object(obj: PalaceObject, exchange: Exchange) -> tuple[Finding, ...]:
-    """What does not hold: `context_mismatch`, `mangled` or `invented`, each with the handle and its field."""
+    """What does not hold or is gone, each with the handle and its field; kinds in `HARD` refuse the object.
+
+    `context_mismatch`, `mangled`, `invented`, `absence` (a denial that the exchange does not make), `secret`, `leak`
+    (words of the instruction), `dropped` (a load-bearing fact) and `bloat`.
+    """
     findings: list[Finding] = []
     if not _context_holds(obj, exchange):
         findings.append(Finding("context_mismatch", obj.specific_context[:120], obj.context_field))
-    source = _source(exchange)
-    for handle in find_handles(obj.exchange_core):
-        if not _supported(handle, source):
-            kind = "mangled" if _near(handle, source) else "invented"
-            findings.append(Finding(kind, handle.text, "exchange_core"))
+    core, source = obj.exchange_core, _source(exchange)
+    for handle in find_handles(core):
+        verdict = classify(handle, source)
+        if verdict != "supported":
+            findings.append(Finding(verdict, handle.text, CORE))
+    findings += [Finding("absence", said, CORE) for said in absences(core, source)]
+    findings += [Finding("secret", mark, CORE) for mark in _PLACEHOLDER.findall(core) if mark not in source]
+    findings += [Finding("leak", words, CORE) for words in leaked(core, source)]
+    if not findings:  # a value that is wrong is not one that is left out
+        findings += dropped_facts(obj, exchange) + bloat(obj, exchange)
     return tuple(dict.fromkeys(findings))
+
+
+def leaked(text: str, source: str) -> list[str]:
+    """The first run of four words that the text shares with the instruction but not with its source."""
+    words = [w.lower() for w in _PLAIN_WORD.findall(text)]
+    flat = ""
+    for run in zip(*(words[k:] for k in range(_LEAK_WORDS)), strict=False):
+        if run in _instruction_runs():
+            flat = flat or " ".join(w.lower() for w in _PLAIN_WORD.findall(source))
+            if " ".join(run) not in flat:
+                return [" ".join(run)]
+    return []
+
+
+@lru_cache(maxsize=1)
+def _instruction_runs() -> frozenset[tuple[str, ...]]:
+    # Imported late: the prompts import the schema, which is checked with this module.
+    from backfill.claim_prompt import ASK as CLAIMS_ASK
+    from backfill.claim_prompt import SYSTEM as CLAIMS_SYSTEM
+    from backfill.prompts import ASK, SYSTEM
+
+    runs: set[tuple[str, ...]] = set()
+    for text in (SYSTEM, ASK, CLAIMS_SYSTEM, CLAIMS_ASK):
+        words = [w.lower() for w in _PLAIN_WORD.findall(text)]
+        runs.update(zip(*(words[k:] for k in range(_LEAK_WORDS)), strict=False))
+    return frozenset(runs)
+
+
+def classify(handle: Handle, source: str) -> Verdict:
+    """`supported` where the source holds the handle, `mangled` where it has something close, else `invented`."""
+    if _supported(handle, source):
+        return "supported"
+    return "mangled" if _near(handle, source) else "invented"
 
 
 def _context_holds(obj: PalaceObject, exchange: Exchange) -> bool:
