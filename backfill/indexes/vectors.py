@@ -130,7 +130,7 @@ class ExactIndex:
         """See VectorIndex."""
         scores = np.full(self.n_rows, -np.inf, np.float32)
         if self.n_rows:
-            found, rows = self._index.search(_checked_queries(query[None], self._rows), self.n_rows)
+            found, rows = self._search(_checked_queries(query[None], self._rows), self.n_rows, None)
             scores[rows[0][rows[0] >= 0]] = found[0][rows[0] >= 0]
         return scores
 
@@ -138,13 +138,24 @@ class ExactIndex:
         """See VectorIndex."""
         return _exact_scores(self._rows, rows, _checked_queries(query[None], self._rows)[0])
 
+    def _search(self, queries: F32, k: int, parameters: Any) -> tuple[F32, I64]:
+        # One thread: where other programs want the cores too, OpenMP's threads wait for each other in a busy loop, and
+        # a scan of 2,000 rows takes 20 ms instead of 0.2. The setting is the calling thread's own.
+        before = self._faiss.omp_get_max_threads()
+        self._faiss.omp_set_num_threads(1)
+        try:
+            scores, rows = self._index.search(queries, k, params=parameters)
+        finally:
+            self._faiss.omp_set_num_threads(before)
+        return scores, rows
+
     def _candidates(self, query: F32, k: int, n_allowed: int, parameters: Any) -> tuple[F32, I64]:
         """Every row that can be among the k best once scores are exact, with its exact score."""
         # Error bound of a float32 dot product of D terms: D * 2^-24 * |x| |q| (Higham 2002, 3.1), for both sides.
         margin = query.size * 2.0**-23 * float(np.linalg.norm(query)) * 1.01
         depth, wanted = min(n_allowed, k), min(n_allowed, k + 16)
         while wanted:
-            found, rows = self._index.search(query[None], wanted, params=parameters)
+            found, rows = self._search(query[None], wanted, parameters)
             if wanted == n_allowed or found[0, wanted - 1] < found[0, depth - 1] - margin:
                 near = np.sort(rows[0][rows[0] >= 0])
                 return _exact_scores(self._rows, near, query), near
@@ -183,10 +194,26 @@ def _exact_scores(rows: F16, numbers: I64, query: F32) -> F32:
     scores = np.empty(len(numbers), np.float32)
     wide = query.astype(np.float64)
     for start in range(0, len(numbers), _BLOCK_ROWS):
-        block = rows[numbers[start : start + _BLOCK_ROWS]].astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scores[start : start + _BLOCK_ROWS] = (block * wide).sum(axis=1)
+        block = widened(rows[numbers[start : start + _BLOCK_ROWS]]).astype(np.float64)
+        block *= wide
+        scores[start : start + _BLOCK_ROWS] = block.sum(axis=1)
     return scores
+
+
+def widened(rows: F16) -> F32:
+    """The rows as float32, infinities as NaN: three times as fast as `astype`, which widens number by number.
+
+    Sign, exponent and fraction of a float16 move to their places in a float32, whose exponent is then off by 112.
+    """
+    bits = rows.view(np.int16).astype(np.int32)
+    bits <<= 13
+    bits &= np.int32(-0x70002000)  # 0x8FFFE000: the copies of the sign bit that the shift made go
+    wide: F32 = bits.view(np.float32)
+    wide *= np.float32(2.0**112)
+    magnitude = rows.view(np.uint16) & 0x7FFF
+    if magnitude.size and magnitude.max() >= 0x7C00:
+        wide[magnitude >= 0x7C00] = np.nan
+    return wide
 
 
 def _allowed(n_rows: int, mask: Mask | None) -> I64:

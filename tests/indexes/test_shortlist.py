@@ -1,0 +1,69 @@
+"""The shortlist by signs: right where it claims to be exact, and near enough where it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backfill.indexes.shortlist import Shortlist
+from backfill.indexes.vectors import NumpyIndex, open_vectors, widened, write_vectors
+
+
+def clustered(n: int, dim: int, seed: int) -> np.ndarray:
+    """Unit rows around centres, 20 rows each, as texts around topics are."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((max(n // 20, 1), dim))
+    rows = centres[rng.integers(len(centres), size=n)] + 0.8 * rng.standard_normal((n, dim))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype("<f2")
+
+
+@pytest.mark.parametrize("dim", [1, 17, 64, 100, 384])
+def test_distances_are_numbers_of_different_signs(dim: int) -> None:
+    rows, query = clustered(70, dim, dim), clustered(1, dim, 99)[0].astype(np.float32)
+    expected = ((rows >= 0) != (query.astype("<f2") >= 0)).sum(axis=1)
+    for files in ([rows], [rows[:1], rows[1:40], rows[40:40], rows[40:]]):
+        assert Shortlist(files)._distances(query).tolist() == expected.tolist()
+
+
+def test_the_nearest_come_with_all_that_tie_and_a_mask_applies_first() -> None:
+    rows = clustered(500, 32, 5)
+    shortlist, query = Shortlist([rows[:100], rows[100:]]), rows[3].astype(np.float32)
+    distances = shortlist._distances(query)
+    near = shortlist.nearest(query, 20)
+    assert near.tolist() == np.flatnonzero(distances <= np.sort(distances)[19]).tolist()
+    mask = np.zeros(500, bool)
+    mask[200:260] = True
+    masked = shortlist.nearest(query, 20, mask)
+    assert masked.tolist() == [r for r in range(200, 260) if distances[r] <= np.sort(distances[200:260])[19]]
+    assert shortlist.nearest(query, 60, mask).tolist() == list(range(200, 260))
+    assert shortlist.nearest(query, 500).tolist() == list(range(500))
+    assert shortlist.nearest(query, 5, np.zeros(500, bool)).tolist() == []
+
+
+def test_ten_nearest_are_on_a_shortlist_of_a_thousand() -> None:
+    rows = clustered(20_000, 384, 1)
+    shortlist, exact = Shortlist([rows]), NumpyIndex(rows)
+    found = []
+    for query in clustered(40, 384, 2).astype(np.float32)[:, :]:
+        near = query + rows[int(abs(query[0]) * 1e5) % 20_000].astype(np.float32)
+        best = exact.search(near[None], 10)[1][0]
+        found.append(np.isin(best, shortlist.nearest(near, 1000)).mean())
+    assert np.mean(found) >= 0.99
+
+
+def test_no_rows_and_rows_of_a_mapped_file(tmp_path: Path) -> None:
+    assert Shortlist([]).nearest(np.zeros(0, np.float32), 3).tolist() == []
+    rows = clustered(50, 24, 6)
+    write_vectors(rows, tmp_path / "v.f16")
+    mapped = open_vectors(tmp_path / "v.f16", 24)
+    assert Shortlist([mapped]).nearest(rows[7].astype(np.float32), 1).tolist() == [7]
+    assert mapped.tobytes() == rows.tobytes()
+
+
+def test_widening_is_exact_for_every_float16() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view("<f2").reshape(1, -1)
+    expected = every.astype(np.float32)
+    expected[np.isinf(expected)] = np.nan
+    assert np.array_equal(widened(every), expected, equal_nan=True)
