@@ -88,6 +88,9 @@ def read_run(run: RunDir, plan: Plan, settings: Settings, encoder_files: Sequenc
         union.add("occurrences", rows)
     for shard in plan.distill_shards():
         manifest = _done(run.object_manifest(plan, shard), "distill", shard)
+        if plan.product_of(shard) == CLAIMS:
+            _read_claims(run, plan, shard, manifest, settings, union)
+            continue
         objects: list[PalaceObject] = tables.read_table(tables.OBJECTS, _checked(run.objects, manifest, "objects"))
         union.add("objects", objects)
         vectors = _done(run.vector_manifest(plan, shard), "embed", shard)
@@ -98,20 +101,6 @@ def read_run(run: RunDir, plan: Plan, settings: Settings, encoder_files: Sequenc
     return Input(str(run.path), union, settings, list(encoder_files))
 
 
-def combine(inputs: Sequence[Input]) -> tuple[Union, dict[str, Any]]:
-        if plan.product_of(shard) == CLAIMS:
-            _read_claims(run, plan, shard, manifest, settings, union)
-            continue
-    """The union of inputs, and how many exchange rows and objects each one added."""
-    total = Union()
-    added: dict[str, Any] = {}
-    for one in inputs:
-        fresh = sum(total.add(name, getattr(one.union, name).values()) for name in ("exchanges", "objects", "claims"))
-        total.add("occurrences", one.union.occurrences.values())
-        total.add("tombstones", one.union.tombstones.values())
-        for key, data in one.union.vectors.items():
-            total.vectors[key] = max(data, total.vectors.get(key, b""))
-        added[one.name] = fresh
 def _read_claims(
     run: RunDir, plan: Plan, shard: int, manifest: ShardManifest, settings: Settings, union: Union
 ) -> None:
@@ -123,6 +112,17 @@ def _read_claims(
         union.add_vectors([row.text for row in claims], open_vectors(path, int(settings.encoder["dim"]), len(claims)))
 
 
+def combine(inputs: Sequence[Input]) -> tuple[Union, dict[str, Any]]:
+    """The union of inputs, and how many exchange rows and objects each one added."""
+    total = Union()
+    added: dict[str, Any] = {}
+    for one in inputs:
+        fresh = sum(total.add(name, getattr(one.union, name).values()) for name in ("exchanges", "objects", "claims"))
+        total.add("occurrences", one.union.occurrences.values())
+        total.add("tombstones", one.union.tombstones.values())
+        for key, data in one.union.vectors.items():
+            total.vectors[key] = max(data, total.vectors.get(key, b""))
+        added[one.name] = fresh
     return total, added
 
 
