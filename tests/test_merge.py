@@ -43,7 +43,7 @@ def make_settings(**changes: Any) -> Settings:
     values: dict[str, Any] = {
         "encoder": encoder,
         "bm25": {"tokenizer_version": TOKENIZER_VERSION, "k1": 1.5, "b": 0.75},
-        "index": {"fusion": "minmax", "weights": {"bm25": 0.5, "vector": 0.5}, "depth": 200, "rrf_k": 60},
+        "index": {"fusion": "weighted", "weights": {"bm25": 0.5, "vector": 0.5}, "depth": 200, "rrf_k": 60},
         "parts": PARTS,
         "fingerprints": {"distill": ["f0"]},
     }
