@@ -147,8 +147,8 @@ def rank_claims(bundle: Bundle, question: Question, mask: Mask) -> Ranking:
     if any(segment.has("bm25:claims") for segment in bundle.segments):
         found["bm25"] = _words(bundle, question, {"claims": 1.0}, allowed, "claims")
     if question.vector is not None and any(segment.has("vectors:claims") for segment in bundle.segments):
-        parts = signals.vector_parts(bundle, ("vectors:claims",), "claims")
-        found["vector"] = ByVector(parts, question.vector, allowed)
+        space = signals.vector_space(bundle, ("vectors:claims",), "claims")
+        found["vector"] = ByVector(space, question.vector, allowed)
     return fused(question, found, DEFAULT_WEIGHTS)
 
 
@@ -192,10 +192,10 @@ def _scorer(bundle: Bundle, question: Question, name: str, mask: Mask) -> Scorer
     if question.vector is None or not held:
         return None
     if name == "claims-vector":
-        parts = signals.vector_parts(bundle, roles, "claims")
+        space = signals.vector_space(bundle, roles, "claims")
         counted = _counted_claims(bundle, question)
-        return ByClaimVector(parts, question.vector, claim_index(bundle), counted, mask)
-    return ByVector(signals.vector_parts(bundle, roles), question.vector, mask)
+        return ByClaimVector(space, question.vector, claim_index(bundle), counted, mask)
+    return ByVector(signals.vector_space(bundle, roles), question.vector, mask)
 
 
 def _claim_words(bundle: Bundle, question: Question, mask: Mask) -> ByWords:

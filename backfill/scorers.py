@@ -5,17 +5,16 @@ Deliberately absent: which signals a mode is made of, and how they are joined (`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from backfill import signals
 from backfill.claim_index import ClaimIndex
 from backfill.fusion import Scores
-from backfill.signals import Mask, Units, VectorPart, best_units
+from backfill.signals import Mask, Units, best_units
+from backfill.vector_space import VectorSpace
 
 # Claims looked at for each document wanted: a document has two on average.
 _CLAIMS_PER_DOCUMENT = 2
@@ -58,25 +57,25 @@ class ByWords:
 class ByVector:
     """Vectors of the units themselves; a unit with several rows scores as its best."""
 
-    parts: Sequence[VectorPart]
+    space: VectorSpace
     query: npt.NDArray[np.float32]
     mask: Mask
     floor: float | None = None
 
     def candidates(self, depth: int) -> Units:
         """See Scorer."""
-        return signals.vector_candidates(self.parts, self.query, self.mask, depth)
+        return self.space.candidates(self.query, self.mask, depth)
 
     def scores(self, units: Units) -> Scores:
         """See Scorer."""
-        return signals.vector_scores(self.parts, self.query, units)
+        return self.space.scores(self.query, units)
 
 
 @dataclass(frozen=True, slots=True)
 class ByClaimVector:
     """Vectors of claims; a document scores as its best claim. `claims` [C]: those that count; `mask`: the documents."""
 
-    parts: Sequence[VectorPart]
+    space: VectorSpace
     query: npt.NDArray[np.float32]
     index: ClaimIndex
     claims: Mask
@@ -86,7 +85,7 @@ class ByClaimVector:
     def candidates(self, depth: int) -> Units:
         """See Scorer."""
         allowed = self.claims & self.index.any_doc(self.mask)
-        near = signals.vector_candidates(self.parts, self.query, allowed, depth * _CLAIMS_PER_DOCUMENT)
+        near = self.space.candidates(self.query, allowed, depth * _CLAIMS_PER_DOCUMENT)
         docs = np.unique(self.index.pairs(near)[1])
         return docs[self.mask[docs]]
 
@@ -96,7 +95,7 @@ class ByClaimVector:
         counted = self.claims[claims]
         at, claims = at[counted], claims[counted]
         distinct, place = np.unique(claims, return_inverse=True)
-        of_claim = signals.vector_scores(self.parts, self.query, distinct)
+        of_claim = self.space.scores(self.query, distinct)
         best = np.full(len(units), -np.inf)
         np.maximum.at(best, at, np.nan_to_num(of_claim, nan=-np.inf)[place])
         return np.where(np.isfinite(best), best, np.nan)

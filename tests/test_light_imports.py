@@ -67,8 +67,8 @@ sys.exit(main(["query", sys.argv[1], "deadlock of the migration", "--trust-encod
 
 def test_faiss_searches_without_the_heavy_packages(made: Fixture, tmp_path: Path):
     code = """
-from backfill import Bundle, signals
-signals.FAISS_FROM_ROWS = 0
+from backfill import Bundle, vector_space
+vector_space.FAISS_FROM_ROWS = 0
 result = Bundle.open(sys.argv[1], trust_encoder=True).search("deadlock of the migration", mode="distilled-vector")
 print("faiss" in sys.modules, result.hits[0].exchange_id)
 """

@@ -353,7 +353,7 @@ def test_searches_from_many_threads_agree(made: Fixture):
 
 
 def test_faiss_and_the_plain_scan_give_the_same_answers(made: Fixture, bundle: Bundle, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("backfill.signals.FAISS_FROM_ROWS", 0)
+    monkeypatch.setattr("backfill.vector_space.FAISS_FROM_ROWS", 0)
     by_faiss = Bundle.open(made.path, trust_encoder=True)
     for mode in MODES:
         for text in ("deadlock of the migration", "payment worker", "yes"):

@@ -2,7 +2,7 @@
 
 The file is mapped, never copied: numpy and FAISS read the same bytes. Both implementations return the same answer to
 the bit: FAISS finds candidates with its own float32 arithmetic, then every candidate near the cut is scored again by
-one fixed float64 sum (`_exact_scores`), ties going to the lower row. Deliberately absent: approximate search.
+one fixed float64 sum (`exact_scores`), ties going to the lower row. Deliberately absent: approximate search.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ class NumpyIndex:
         """See VectorIndex."""
         allowed = _allowed(self.n_rows, mask)
         queries = _checked_queries(queries, self._rows)
-        return _each(queries, k, lambda query: (_exact_scores(self._rows, allowed, query), allowed))
+        return _each(queries, k, lambda query: (exact_scores(self._rows, allowed, query), allowed))
 
     def scores_all(self, query: F32) -> F32:
         """See VectorIndex."""
-        return _exact_scores(self._rows, np.arange(self.n_rows), _checked_queries(query[None], self._rows)[0])
+        return exact_scores(self._rows, np.arange(self.n_rows), _checked_queries(query[None], self._rows)[0])
 
     def scores_at(self, query: F32, rows: I64) -> F32:
         """See VectorIndex."""
-        return _exact_scores(self._rows, rows, _checked_queries(query[None], self._rows)[0])
+        return exact_scores(self._rows, rows, _checked_queries(query[None], self._rows)[0])
 
 
 class ExactIndex:
@@ -136,7 +136,7 @@ class ExactIndex:
 
     def scores_at(self, query: F32, rows: I64) -> F32:
         """See VectorIndex."""
-        return _exact_scores(self._rows, rows, _checked_queries(query[None], self._rows)[0])
+        return exact_scores(self._rows, rows, _checked_queries(query[None], self._rows)[0])
 
     def _search(self, queries: F32, k: int, parameters: Any) -> tuple[F32, I64]:
         # One thread: where other programs want the cores too, OpenMP's threads wait for each other in a busy loop, and
@@ -158,7 +158,7 @@ class ExactIndex:
             found, rows = self._search(query[None], wanted, parameters)
             if wanted == n_allowed or found[0, wanted - 1] < found[0, depth - 1] - margin:
                 near = np.sort(rows[0][rows[0] >= 0])
-                return _exact_scores(self._rows, near, query), near
+                return exact_scores(self._rows, near, query), near
             wanted = min(n_allowed, 2 * wanted)
         return np.empty(0, np.float32), np.empty(0, np.int64)
 
@@ -189,8 +189,9 @@ def _each(queries: F32, k: int, candidates: Callable[[F32], tuple[F32, I64]]) ->
     return scores, rows
 
 
-def _exact_scores(rows: F16, numbers: I64, query: F32) -> F32:
-    """Scores [len(numbers)] float32: products summed in float64 in an order that depends on D alone."""
+def exact_scores(rows: F16, numbers: I64, query: F32) -> F32:
+    """Scores [len(numbers)] float32 of the rows of these numbers: products summed in float64, in an order that depends
+    on D alone."""
     scores = np.empty(len(numbers), np.float32)
     wide = query.astype(np.float64)
     for start in range(0, len(numbers), _BLOCK_ROWS):
