@@ -10,11 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import msgspec
 
 from backfill.durable import (
     attempt_name,
@@ -26,11 +30,13 @@ from backfill.durable import (
     sha256_bytes,
     sha256_file,
 )
-from backfill.errors import BundleError, UsageError
+from backfill.errors import BundleChanged, BundleError, UsageError
 from backfill.ids import canonical_json
 
 FORMAT = 1
 MANIFEST, MANIFEST_SUM = "manifest.json", "manifest.sha256"
+EARLIER, LINEAGE = "manifests", "lineage"
+TURN_WAIT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -79,36 +85,23 @@ class BundleWriter:
         self._list(relative, digest, 0, role)
         return digest
 
-    def add_lineage(self, name: str, record: Mapping[str, Any]) -> None:
-        """Adds a record of hosts, times and inputs under a name that carries its digest."""
-        data = canonical_json(record)
-        folder = self.path / "lineage"
-        make_dirs(folder)
-        publish_file(folder / f"{name}-{sha256_bytes(data)[:16]}.json", data)
-
-    def commit(self, manifest: Mapping[str, Any], lineage: Mapping[str, Any]) -> bool:
+    def commit(self, manifest: Mapping[str, Any], lineage: Mapping[str, Any], *, expected: str | None = None) -> bool:
         """Switches to the new state; False when the bundle already is in it.
 
-        manifest.sha256 names the old and the new digest while manifest.json is being replaced, so that at every
-        moment the one that stands is vouched for.
+        `expected` is the SHA-256 of the manifest that this state was made from ("" for none): raises BundleChanged
+        when another writer has switched since.
         """
         full = {"format": FORMAT, **manifest, "files": sorted(self.files, key=lambda f: str(f["path"]))}
         data = canonical_json(full)
         for folder in sorted(self._dirs):
             fsync_dir(folder)
-        target = self.path / MANIFEST
-        previous = target.read_bytes() if target.exists() else None
-        if previous == data and _sum_line(data) == _read(self.path / MANIFEST_SUM):
-            return False
-        self.add_lineage("run", lineage)
-        lines = _sum_line(data)
-        if previous is not None:
-            make_dirs(self.path / "manifests")
-            publish_file(self.path / "manifests" / f"manifest-{sha256_bytes(previous)[:16]}.json", previous)
-            lines += _sum_line(previous)
-        replace_file(self.path / MANIFEST_SUM, lines.encode(), self._scratch)
-        replace_file(target, data, self._scratch)
-        replace_file(self.path / MANIFEST_SUM, _sum_line(data).encode(), self._scratch)
+        with taking_turns(self.path):
+            now = current_digest(self.path)
+            if expected is not None and now != expected:
+                raise BundleChanged(f"{self.path} was changed by another writer meanwhile", retryable=True)
+            if now == sha256_bytes(data) and _sum_line(data) == _read(self.path / MANIFEST_SUM):
+                return False
+            switch(self.path, data, lineage, self._scratch)
         return True
 
     def _settle(self, temporary: Path, relative: str, digest: str) -> None:
@@ -126,6 +119,110 @@ class BundleWriter:
             raise BundleError(f"two files of one bundle are called {relative}")
         size = (self.path / relative).stat().st_size
         self.files.append({"path": relative, "bytes": size, "sha256": digest, "rows": rows, "role": role})
+
+
+def switch(path: Path, data: bytes, lineage: Mapping[str, Any], scratch: Path | None = None) -> None:
+    """Makes `data` the bundle's manifest; the earlier one stays in manifests/, and lineage/ records the step.
+
+    manifest.sha256 names the old and the new digest while manifest.json is being replaced, so that at every moment
+    the one that stands is vouched for. `seq` orders the steps, for clocks go backwards.
+    """
+    target = path / MANIFEST
+    previous = target.read_bytes() if target.exists() else None
+    step = {
+        "seq": 1 + max((s.seq for s in steps(path)), default=0),
+        "manifest": sha256_bytes(data),
+        "previous": sha256_bytes(previous) if previous is not None else "",
+    }
+    add_lineage(path, "run", {**lineage, "state": step})
+    lines = _sum_line(data)
+    if previous is not None:
+        make_dirs(path / EARLIER)
+        publish_file(path / EARLIER / f"manifest-{sha256_bytes(previous)[:16]}.json", previous)
+        lines += _sum_line(previous)
+    replace_file(path / MANIFEST_SUM, lines.encode(), scratch)
+    replace_file(target, data, scratch)
+    replace_file(path / MANIFEST_SUM, _sum_line(data).encode(), scratch)
+
+
+def add_lineage(path: Path, name: str, record: Mapping[str, Any]) -> None:
+    """Adds a record of hosts, times and inputs under a name that carries its digest."""
+    data = canonical_json(record)
+    make_dirs(path / LINEAGE)
+    publish_file(path / LINEAGE / f"{name}-{sha256_bytes(data)[:16]}.json", data)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One switch of a bundle's manifest, as lineage/ records it; SHA-256 in hex, `previous` "" for the first."""
+
+    seq: int
+    manifest: str
+    previous: str
+    at: str = ""
+    kind: str = ""
+
+
+def steps(path: Path) -> list[Step]:
+    """The switches of a bundle in the order in which they were made; damaged records are passed over."""
+    found = []
+    for file in (path / LINEAGE).glob("run-*.json"):
+        try:
+            record = msgspec.json.decode(file.read_bytes())
+            step = record["state"]
+            found.append(
+                Step(
+                    int(step["seq"]),
+                    str(step["manifest"]),
+                    str(step["previous"]),
+                    str(record.get("at", "")),
+                    str(record.get("kind", "")),
+                )
+            )
+        except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError):
+            continue
+    return sorted(found, key=lambda s: (s.seq, s.manifest))
+
+
+def current_digest(path: Path) -> str:
+    """SHA-256 of the bundle's manifest; "" where there is none."""
+    target = path / MANIFEST
+    return sha256_bytes(target.read_bytes()) if target.exists() else ""
+
+
+@contextmanager
+def taking_turns(path: Path, wait_s: float = TURN_WAIT_S) -> Iterator[None]:
+    """One writer at a time switches a bundle: a moment's claim by `os.link`, broken when its holder is dead.
+
+    Works on every POSIX file system, shared ones included. Raises BundleChanged when the turn does not come.
+    """
+    claim = path / f"tmp-turn-{socket.gethostname()}"
+    mine = f"{os.getpid()}".encode()
+    deadline = time.monotonic() + wait_s
+    while not publish_file(claim, mine):
+        holder = _read(claim) or ""
+        if holder.isdigit() and not _alive(int(holder)):
+            claim.unlink(missing_ok=True)
+        elif time.monotonic() > deadline:
+            raise BundleChanged(
+                f"another writer holds {path}", hint=f"wait for it; if none runs, delete {claim}", retryable=True
+            )
+        else:
+            time.sleep(0.02)
+    try:
+        yield
+    finally:
+        claim.unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _sum_line(data: bytes) -> str:
@@ -148,5 +245,5 @@ def _drop_dead_scratch(path: Path) -> None:
     prefix = f"tmp-{socket.gethostname()}-"
     for folder in path.glob(f"{prefix}*"):
         pid = folder.name.removeprefix(prefix).split("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        if pid.isdigit() and not _alive(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)

@@ -19,6 +19,15 @@ COMMANDS: dict[str, str] = {
     "archive": "keep raw transcripts in a private cold storage, and restore them",
     "work": "distill and embed the shards of one worker of a run",
     "merge": "merge runs and bundles into one bundle",
+    "add": "add new transcripts to a bundle",
+    "watch": "add transcripts to a bundle as their sessions end",
+    "enqueue": "note that a transcript waits to be added (for an agent's hook)",
+    "sweep": "distill what landed in bundles without an engine",
+    "rollback": "go back to an earlier state of a bundle",
+    "forget": "hide exchanges, in every later merge too",
+    "gc": "free what a bundle no longer needs",
+    "export": "pack a bundle into one file",
+    "import": "unpack a bundle from one file",
     "verify": "check a bundle or a run against its checksums and its own rows",
     "status": "how far a run is",
     "query": "search a bundle",
@@ -26,6 +35,7 @@ COMMANDS: dict[str, str] = {
     "rooms": "walk the rooms of a bundle",
     "pack": "fill a token budget with the memory, for a prompt or CLAUDE.md",
 }
+MODULES = {"import": "import_"}  # the word is Python's own
 EXIT_INTERRUPTED = 75
 
 
@@ -38,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.parse_args(arguments)
         parser.print_help()
         return 2
-    module = importlib.import_module(f"backfill.commands.{name}")
+    module = importlib.import_module(f"backfill.commands.{MODULES.get(name, name)}")
     command = argparse.ArgumentParser(prog=f"backfill {name}", description=module.__doc__)
     module.add_arguments(command)
     if not any("--json" in action.option_strings for action in command._actions):

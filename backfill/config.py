@@ -76,9 +76,11 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class IngestConfig:
-    """The engine that `add` uses for small volumes; none means the bulk engine."""
+    """The engine that `add` uses for small volumes; none means the bulk engine. `add` gives it at most `timeout_s`,
+    and what it has not answered by then lands raw."""
 
     engine: EngineConfig | None = None
+    timeout_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,10 @@ class BundleError(BackfillError):
     """A bundle is damaged, of an unknown format, or hostile."""
 
 
+class BundleChanged(BundleError):
+    """Another writer switched the bundle while a new state of it was being made; nothing of it is lost."""
+
+
 class MergeRefused(BackfillError):
     """Bundles that do not fit together: other encoder, tokenizer or format."""
 

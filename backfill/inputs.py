@@ -14,6 +14,7 @@ import msgspec
 
 from backfill import tables
 from backfill.bundle import Bundle
+from backfill.bundle_manifest import read_manifest
 from backfill.columns import ParquetFile
 from backfill.durable import sha256_file
 from backfill.embed import CLAIM_VECTORS, object_texts
@@ -55,9 +56,9 @@ def read_bundle(path: Path) -> Input:
     for problem in checksum_problems(path):
         raise BundleError(f"{path}: {problem.file}: {problem.detail}", hint="restore it or merge without it")
     bundle = Bundle.open(path)
-    raw = msgspec.json.decode((path / "manifest.json").read_bytes())
+    settings = settings_of(path)
     union = Union()
-    parts = tuple(raw["index"].pop("parts"))
+    parts = settings.parts
     for segment in bundle.segments:
         for table in ("exchanges", "occurrences", "objects", "claims"):
             rows = read_rows(segment, table)
@@ -73,9 +74,19 @@ def read_bundle(path: Path) -> Input:
                     union.add_vectors([object_texts(row, (part,))[part] for row in rows], matrix)
     hidden = ParquetFile(path / bundle.files["tombstones"].path).read(list(ROW_TYPES["tombstones"].__slots__))
     union.add("tombstones", rows_of("tombstones", hidden))
-    settings = Settings(raw["encoder"], raw["bm25"], raw["index"], parts, raw["fingerprints"], raw["gate"])
     encoder = [path / entry.path for entry in bundle.manifest.files if entry.role == "encoder"]
     return Input(str(path), union, settings, encoder)
+
+
+def settings_of(path: Path) -> Settings:
+    """The settings that a bundle's manifest states. Raises BundleError where it is damaged or of another format."""
+    read_manifest(path)
+    raw = msgspec.json.decode((path / "manifest.json").read_bytes())
+    try:
+        parts = tuple(raw["index"].pop("parts"))
+        return Settings(raw["encoder"], raw["bm25"], raw["index"], parts, raw["fingerprints"], raw["gate"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BundleError(f"{path / 'manifest.json'} lacks {error}") from error
 
 
 def read_run(run: RunDir, plan: Plan, settings: Settings, encoder_files: Sequence[Path]) -> Input:

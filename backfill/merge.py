@@ -10,41 +10,80 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backfill.bundle_writer import MANIFEST
+from backfill.bundle_writer import MANIFEST, current_digest, steps
 from backfill.compose import write_bundle
 from backfill.errors import UsageError
 from backfill.inputs import Input, combine, join_settings, read_bundle
 from backfill.lineage import host_record
 from backfill.rundir import PLAN
 
+_BRINGING = frozenset({"add", "sweep", "forget", "merge"})
 
-def merge(paths: Sequence[Path], out: Path, read_run: Callable[[Path], Input]) -> dict[str, Any]:
+
+def merge(
+    paths: Sequence[Path], out: Path, read_run: Callable[[Path], Input], *, reembed: bool = False, trust: bool = False
+) -> dict[str, Any]:
     """Merges runs and bundles into the bundle `out` (which may be one of them); returns the `merge --json` record.
 
-    `read_run` reads a finished run folder. Raises UsageError for a path that is neither, MergeRefused for bundles
-    that do not fit together, BundleError or ShardError for damaged ones.
+    `read_run` reads a finished run folder. With `reembed`, inputs of another encoder than the first's get its vectors
+    (`trust` loads that encoder whoever made it). Raises UsageError for a path that is neither, MergeRefused for
+    bundles that do not fit together, BundleError or ShardError for damaged ones, BundleChanged where another writer
+    switched `out` meanwhile.
     """
     started = time.monotonic()
+    expected = current_digest(out)
     inputs = [_read(path, read_run) for path in paths]
+    if reembed:
+        from backfill.reembed import reembedded
+
+        inputs = reembedded(inputs, trust=trust)
+    return {**merge_inputs(inputs, out, {"kind": "merge"}, expected), "seconds": round(time.monotonic() - started, 3)}
+
+
+def grow(bundle: Path, delta: Input, lineage: dict[str, Any], expected: str) -> dict[str, Any]:
+    """Merges a delta into a bundle in place. `expected` is the digest of the manifest that the delta was made for.
+
+    Raises BundleChanged when another writer was faster: make the delta again and retry.
+    """
+    return merge_inputs([read_bundle(bundle), delta], bundle, lineage, expected)
+
+
+def write_run(run: Input, bundle: Path, lineage: dict[str, Any]) -> dict[str, Any]:
+    """Writes the bundle of a run, as `write_bundle`; what other commands brought into it since is kept, and merged.
+
+    Raises MergeRefused where these were embedded otherwise than the run is now.
+    """
+    expected = current_digest(bundle)
+    total, settings, files = run.union, run.settings, run.encoder_files
+    if any(step.kind in _BRINGING for step in steps(bundle)):
+        grown = read_bundle(bundle)
+        total, _ = combine([run, grown])
+        settings = join_settings([run.settings, grown.settings])
+    return write_bundle(total, settings, files, bundle, lineage, expected=expected)
+
+
+def merge_inputs(inputs: Sequence[Input], out: Path, lineage: dict[str, Any], expected: str) -> dict[str, Any]:
+    """Writes the union of inputs; returns the `merge --json` record but for its seconds."""
     total, added = combine(inputs)
-    lineage = {
-        "kind": "merge",
+    record = {
+        **lineage,
         **host_record(),
         "inputs": [{"path": one.name, "added": added[one.name]} for one in inputs],
     }
     # Equal encoders may carry probes of different processors: one of them, whatever the order of the inputs.
     encoder_files = max((one.encoder_files for one in inputs), key=lambda files: [f.read_bytes() for f in files])
-    result = write_bundle(total, join_settings([one.settings for one in inputs]), encoder_files, out, lineage)
+    settings = join_settings([one.settings for one in inputs])
+    result = write_bundle(total, settings, encoder_files, out, record, expected=expected)
     counts = result["counts"]
     return {
         "out": str(out),
-        "inputs": lineage["inputs"],
+        "inputs": record["inputs"],
         "exchanges": counts["visible_exchanges"],
         "added": counts["exchanges"] - len({r.exchange_id for r in inputs[0].union.exchanges.values()}),
-        "superseded": 0,
+        "superseded": counts.get("superseded", 0),
         "tombstoned": counts["tombstones"],
         "logical_digest": result["logical_digest"],
-        "seconds": round(time.monotonic() - started, 3),
+        "changed": result["changed"],
     }
 
 

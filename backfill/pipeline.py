@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backfill.compose import write_bundle
 from backfill.config import Config, to_tree
 from backfill.durable import make_dirs
 from backfill.errors import BackfillError, ConfigError
@@ -19,6 +18,7 @@ from backfill.gate import LLM_KINDS, UNGATED, verdict_of
 from backfill.inputs import Input, Settings, read_run
 from backfill.launchers import Launcher, make_launcher
 from backfill.lineage import host_record
+from backfill.merge import write_run
 from backfill.progress import Reporter
 from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir
 from backfill.stages import ShouldStop
@@ -206,7 +206,7 @@ def merge_run(run: RunDir, plan: Plan, verdict: str, scanned: dict[str, Any]) ->
     ledger = {key: scanned[key] for key in ("files", "records", "states", "bytes", "balanced")}
     lineage = {"kind": "run", **host_record(), "roots": list(plan.roots), "config": plan.config, "ledger": ledger}
     make_dirs(run.bundle)
-    return write_bundle(one.union, one.settings, one.encoder_files, run.bundle, lineage)
+    return write_run(one, run.bundle, lineage)
 
 
 def input_of_run(path: Path, verdict: str | None = None) -> Input:

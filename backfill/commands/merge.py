@@ -10,6 +10,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command line."""
     parser.add_argument("inputs", nargs="+", type=Path, metavar="RUN|BUNDLE")
     parser.add_argument("--out", required=True, type=Path, metavar="BUNDLE", help="the bundle to write")
+    parser.add_argument("--reembed", action="store_true", help="give all inputs vectors of the first one's encoder")
+    parser.add_argument("--trust-encoder", action="store_true", help="load that encoder whoever made it")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -18,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     from backfill.merge import merge
     from backfill.pipeline import input_of_run
 
-    record = merge(args.inputs, args.out, input_of_run)
+    record = merge(args.inputs, args.out, input_of_run, reembed=args.reembed, trust=args.trust_encoder)
     if args.json:
         print(canonical_json(record).decode())
     else:

@@ -157,6 +157,11 @@ class Redactor:
         return "".join((*pieces, text[done:])) if found else text
 
 
+def home_spans(text: str) -> list[tuple[int, int]]:
+    """(start, end) of every home directory that the text names, such as /home/NAME, in order."""
+    return [match.span() for match in _HOME.finditer(text)] if "/" in text or "\\" in text else []
+
+
 def _slack(text: str) -> int:
     return MAX_CHARS if "PRIVATE KEY" in text else SLACK_CHARS
 

@@ -1,0 +1,228 @@
+"""Adding new files to a bundle: scan what is new, distill it on the way in, embed it with the bundle's encoder, merge.
+
+A small delta, read and made in this process. An engine that fails or takes too long never keeps text out: what it has
+not answered lands raw, and `sweep` distills it later. Deliberately absent: bulk (`run`), and any setting that sends
+text elsewhere taken from a bundle; engines come from a config that the caller names.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill import tables
+from backfill.bundle import Bundle
+from backfill.config import Config, EngineConfig
+from backfill.distill import distill
+from backfill.embed import embed_texts, object_texts
+from backfill.engines import make_engine
+from backfill.errors import BundleError, EngineError, Interrupted, ModelError, UsageError
+from backfill.extractive import raw_object
+from backfill.gate import LLM_KINDS
+from backfill.ids import fingerprint, row_hash
+from backfill.inputs import Settings
+from backfill.rows import ROW_TYPES, rows_of
+from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
+from backfill.scan import plan_scan, scan_shard, scan_summary
+from backfill.seen import Seen
+from backfill.union import Union
+
+if TYPE_CHECKING:
+    from backfill.answers import AnswerLog
+    from backfill.embedders.base import Embedder
+    from backfill.types import Exchange, PalaceObject
+
+ShouldStop = Callable[[], bool]
+# Rows that an engine has not answered are settled shard by shard, so shards are small.
+_SHARD_ROWS = 16
+_DRAIN_S = 5.0
+RAW_FINGERPRINT = fingerprint({"stage": "distill", "engine": "raw"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """How new text is read and distilled. `engine` is the small-volume engine, `print_` its fingerprint, `verdict` its
+    gate's; at most `timeout_s` are given to it."""
+
+    config: Config
+    engine: EngineConfig
+    print_: str
+    verdict: str = ""
+    timeout_s: float = 120.0
+    trust_encoder: bool = False
+
+
+@dataclass(slots=True)
+class Read:
+    """What a scan of new files yielded."""
+
+    exchanges: list[Exchange] = field(default_factory=list)
+    occurrences: list[Any] = field(default_factory=list)
+    units: list[tuple[str, PlannedUnit]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Made:
+    """Objects of new rows, how many of each tier, and why the engine was given up, if it was."""
+
+    objects: list[PalaceObject]
+    tiers: dict[str, int]
+    failures: dict[str, int]
+    gave_up: str = ""
+
+
+def read_new(sources: Sequence[Path], seen: Seen, config: Config, should_stop: ShouldStop) -> Read:
+    """Reads the files below the sources that the bundle has not read in their present state.
+
+    A source below a folder that was read before is named relative to that folder, as it would have been then. Raises
+    UsageError for a missing source, Interrupted between files.
+    """
+    started = time.monotonic()
+    wanted: dict[str, list[str]] = {}
+    for source in sources:
+        if not source.exists():
+            raise UsageError(f"the source {source} does not exist")
+        root, below = seen.place(source)
+        wanted.setdefault(root, []).append(below)
+    out = Read()
+    with tempfile.TemporaryDirectory(prefix="backfill-add-") as scratch:
+        run = RunDir(Path(scratch) / "run")
+        run.make()
+        plan = plan_scan(run, config, list(wanted))
+        plan = run.replace_plan(_fresh(plan, wanted, seen))
+        for shard in range(len(plan.scan_shards)):
+            manifest = scan_shard(run, plan, shard, should_stop)
+            file = manifest.file
+            out.exchanges += tables.read_table(tables.EXCHANGES, run.exchanges / file("exchanges").name)
+            out.occurrences += tables.read_table(tables.OCCURRENCES, run.exchanges / file("occurrences").name)
+        out.units = [(plan.roots[u.root], u) for shard in plan.scan_shards for u in shard.units]
+        out.summary = scan_summary(run, plan, time.monotonic() - started)
+    return out
+
+
+def _fresh(plan: Plan, wanted: dict[str, list[str]], seen: Seen) -> Plan:
+    def keep(unit: PlannedUnit) -> bool:
+        root = plan.roots[unit.root]
+        asked = wanted.get(root, [""])
+        named = any(not b or s == b or s.startswith(f"{b}/") for b in asked for s in unit.sizes)
+        return named and not seen.has(root, unit)
+
+    shards = (ScanShard(tuple(u for u in shard.units if keep(u))) for shard in plan.scan_shards)
+    return replace(plan, scan_shards=tuple(shard for shard in shards if shard.units))
+
+
+def not_in(bundle: Bundle, rows: Iterable[Exchange]) -> list[Exchange]:
+    """The distinct exchange rows that the bundle does not hold."""
+    wanted = {row_hash(row): row for row in rows}
+    ids = sorted({row.exchange_id for row in wanted.values()})
+    columns = list(ROW_TYPES["exchanges"].__slots__)
+    for segment in bundle.segments:
+        column = segment.exchange_ids
+        places = [p for xid in ids for p in range(bisect_left(column, xid), bisect_right(column, xid))]
+        found = segment.table("exchanges").rows_at(columns, places)
+        for row in rows_of("exchanges", {name: [cells[name] for cells in found.values()] for name in columns}):
+            wanted.pop(row_hash(row), None)
+    return list(wanted.values())
+
+
+def make_objects(
+    rows: Sequence[Exchange], ingest: Ingest, should_stop: ShouldStop, *, log: AnswerLog | None = None
+) -> Made:
+    """An object for every row: by the engine while it answers, raw where it has not.
+
+    Raises Interrupted when asked to stop; what the engine said by then is in `log`.
+    """
+    config = ingest.config.distill
+    if ingest.engine.kind == "extractive":
+        done = distill(_shards(rows), config, fingerprint=ingest.print_, should_stop=should_stop)
+        return _counted([made for shard in done for made in shard.objects], Counter())
+    objects: dict[bytes, PalaceObject] = {}
+    failures: Counter[str] = Counter()
+    deadline = time.monotonic() + ingest.timeout_s
+    late = False
+
+    def stop() -> bool:
+        nonlocal late
+        late = late or time.monotonic() > deadline
+        return late or should_stop()
+
+    gave_up = ""
+    engine = None
+    try:
+        engine = make_engine(replace(ingest.engine, load_timeout_s=min(ingest.engine.load_timeout_s, ingest.timeout_s)))
+        for shard in distill(
+            _shards(rows),
+            config,
+            fingerprint=ingest.print_,
+            engine=engine,
+            max_new_tokens=ingest.engine.max_new_tokens,
+            log=log,
+            should_stop=stop,
+            drain_s=_DRAIN_S,
+        ):
+            failures.update(shard.stats.failures)
+            objects.update((made.source_row, made) for made in shard.objects)
+    except Interrupted:
+        if not late:
+            raise
+        gave_up = f"no answer within {ingest.timeout_s:.0f} s"
+    except (EngineError, ModelError) as error:
+        gave_up = str(error)
+    finally:
+        if engine is not None:
+            engine.close()
+    made = [_or_raw(row, objects.get(row_hash(row)), ingest) for row in rows]
+    return _counted(made, failures, gave_up)
+
+
+def _or_raw(row: Exchange, made: PalaceObject | None, ingest: Ingest) -> PalaceObject:
+    """What the engine made of a row; raw where it made nothing of it, with a fingerprint that no engine has."""
+    if made is not None and (made.tier == "llm" or row.tokens_est < ingest.config.distill.min_tokens):
+        return made
+    return raw_object(row, generation=ingest.config.distill.generation, fingerprint=RAW_FINGERPRINT)
+
+
+def _shards(rows: Sequence[Exchange]) -> Iterator[tuple[str, Sequence[Exchange]]]:
+    for start in range(0, len(rows), _SHARD_ROWS):
+        yield str(start), rows[start : start + _SHARD_ROWS]
+
+
+def _counted(objects: list[PalaceObject], failures: Counter[str], gave_up: str = "") -> Made:
+    return Made(objects, dict(Counter(made.tier for made in objects)), dict(failures.most_common()), gave_up)
+
+
+def bundle_encoder(bundle: Bundle) -> Embedder | None:
+    """The bundle's own encoder; None where it has no vectors. Raises BundleError where it may not be loaded."""
+    if bundle.manifest.encoder is None:
+        return None
+    encoder, reason = bundle.encoder()
+    if encoder is None:
+        raise BundleError(f"new text cannot be embedded: {reason}", hint="pass --trust-encoder if you know its maker")
+    return encoder
+
+
+def delta_union(read: Read, objects: Sequence[PalaceObject], parts: Sequence[str], encoder: Embedder | None) -> Union:
+    """The union of new rows and their vectors."""
+    union = Union()
+    union.add("exchanges", read.exchanges)
+    union.add("occurrences", read.occurrences)
+    union.add("objects", objects)
+    if encoder is not None:
+        texts = [text for row in objects for text in object_texts(row, parts).values()]
+        union.add_vectors(texts, embed_texts(encoder, texts))
+    return union
+
+
+def delta_settings(base: Settings, ingest: Ingest, objects: Sequence[PalaceObject]) -> Settings:
+    """The bundle's settings, with the fingerprints that the new objects carry and the engine's verdict."""
+    prints = sorted({made.fingerprint for made in objects if made.fingerprint != RAW_FINGERPRINT})
+    gated = ingest.engine.kind in LLM_KINDS and ingest.print_ in prints
+    gate = {ingest.print_: ingest.verdict} if gated else {}
+    return replace(base, fingerprints={"distill": prints} if prints else {}, gate=gate)

@@ -1,0 +1,70 @@
+"""`merge --reembed`: vectors of one encoder for inputs that were embedded with several.
+
+The first input's encoder is taken, from its own files; texts that it has a vector for already are not encoded again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill.bundle_manifest import EncoderInfo
+from backfill.embed import embed_texts, object_texts
+from backfill.errors import MergeRefused
+from backfill.ids import canonical_json
+from backfill.inputs import Input
+from backfill.trust import load_encoder
+from backfill.union import Union, text_hash
+
+if TYPE_CHECKING:
+    from backfill.embedders.base import Embedder
+
+
+def reembedded(inputs: Sequence[Input], *, trust: bool) -> list[Input]:
+    """The inputs with the first one's encoder, parts and vectors. Raises MergeRefused where it may not be loaded."""
+    first = inputs[0]
+    out = [first]
+    for one in inputs[1:]:
+        settings = replace(one.settings, encoder=first.settings.encoder, parts=first.settings.parts)
+        same = canonical_json(one.settings.encoder) == canonical_json(first.settings.encoder)
+        union = replace(one.union, vectors=dict(one.union.vectors) if same else {})
+        if first.settings.encoder is not None:
+            _fill(union, first, trust=trust)
+        out.append(Input(one.name, union, settings, first.encoder_files))
+    return out
+
+
+def _fill(union: Union, first: Input, *, trust: bool) -> None:
+    """Gives every text of the union that has none a vector of the first input's encoder."""
+    texts = {text_hash(text): text for text in _texts(union, first.settings.parts)}
+    missing = [text for key, text in texts.items() if key not in union.vectors and key not in first.union.vectors]
+    for key in texts:
+        if key in first.union.vectors and key not in union.vectors:
+            union.vectors[key] = first.union.vectors[key]
+    if missing:
+        encoder = _encoder(first, trust=trust)
+        union.add_vectors(missing, embed_texts(encoder, missing))
+
+
+def _texts(union: Union, parts: Sequence[str]) -> Iterator[str]:
+    for row in union.objects.values():
+        yield from object_texts(row, parts).values()
+    for claim in union.claims.values():
+        yield claim.text
+
+
+def _encoder(first: Input, *, trust: bool) -> Embedder:
+    info = first.settings.encoder or {}
+    with tempfile.TemporaryDirectory(prefix="backfill-encoder-") as folder:
+        for file in first.encoder_files:
+            (Path(folder) / file.name).symlink_to(file.absolute())
+        known = EncoderInfo(
+            info["sha256"], info["dim"], info["pooling"], info["prompts"], info["probe_cosine_min"], "."
+        )
+        encoder, reason = load_encoder(Path(folder), known, trust=trust)
+    if encoder is None:
+        raise MergeRefused(f"the first input cannot re-embed the others: {reason}", hint="pass --trust-encoder")
+    return encoder

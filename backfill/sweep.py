@@ -1,0 +1,211 @@
+"""`sweep`: distills what landed in a bundle raw, extractive or ungated, with the engine of the caller's config.
+
+Goes on where an earlier sweep was stopped: answers are logged in this user's state folder until the bundle has them,
+and what this engine has tried already is left alone. Deliberately absent: reading new files (`ingest`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from backfill.answers import AnswerLog
+from backfill.bundle import Bundle, Segment
+from backfill.distill import distill
+from backfill.engines import make_engine
+from backfill.errors import UsageError
+from backfill.gate import LLM_KINDS, UNGATED
+from backfill.growth import retried
+from backfill.ids import digest_fields
+from backfill.ingest import Ingest, Read, ShouldStop, bundle_encoder, delta_settings, delta_union
+from backfill.inputs import Input, settings_of
+from backfill.merge import grow
+from backfill.rows import ROW_TYPES, rows_of
+from backfill.trust import record_path
+from backfill.types import Exchange, PalaceObject
+
+# A merge every so many exchanges: an hour or so of a small engine, seconds of a large one.
+BATCH_ROWS = 4096
+_SHARD_ROWS = 64
+
+
+@dataclass(slots=True)
+class Due:
+    """What a bundle has to distill: exchange rows by the generation that their new objects need."""
+
+    rows: dict[int, list[Exchange]]
+    by_tier: Counter[str]
+    same_engine: int = 0  # objects of this very engine, made before it had a verdict
+
+
+def bundles_below(path: Path) -> list[Path]:
+    """The bundle itself, or the bundles in a folder of bundles or of runs, in order. Raises UsageError for none."""
+    if (path / "manifest.json").is_file():
+        return [path]
+    children = sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
+    found = [c for child in children for c in (child, child / "bundle") if (c / "manifest.json").is_file()]
+    if not found:
+        raise UsageError(f"{path} is no bundle and holds none")
+    return found
+
+
+def due_in(bundle: Bundle, ingest: Ingest) -> Due:
+    """The visible exchanges of at least `min_tokens` whose object is below tier llm, or of an engine without a verdict.
+
+    What this engine has tried (a row of any tier carries its fingerprint) is not due again. An ungated object counts
+    only where this engine is gated, and needs a greater generation to be replaced.
+    """
+    generation = ingest.config.distill.generation
+    ungated = {print_ for print_, verdict in bundle.manifest.gate.items() if verdict == UNGATED}
+    better = ingest.verdict == "PASS"
+    due = Due({}, Counter())
+    for segment in bundle.segments:
+        if not segment.has("objects"):
+            continue
+        docs = segment.docs
+        tiers, prints = segment.column("objects", "tier"), segment.column("objects", "fingerprint")
+        generations, ids = segment.column("objects", "generation"), segment.column("objects", "exchange_id")
+        tried = {xid for xid, print_ in zip(ids, prints, strict=True) if print_ == ingest.print_}
+        sizes = segment.column("exchanges", "tokens_est")
+        wanted: dict[int, list[int]] = {}
+        for row, made in zip(docs.exchange_row.tolist(), docs.object_row.tolist(), strict=True):
+            if sizes[row] < ingest.config.distill.min_tokens:
+                continue
+            if made >= 0 and prints[made] == ingest.print_ and prints[made] in ungated and better:
+                due.same_engine += 1
+                continue
+            old = made >= 0 and tiers[made] == "llm"
+            if (old and not (better and prints[made] in ungated)) or (made >= 0 and ids[made] in tried):
+                continue
+            if ingest.engine.kind == "extractive" and made >= 0 and tiers[made] != "raw":
+                continue
+            due.by_tier[tiers[made] if made >= 0 else "none"] += 1
+            wanted.setdefault(max(generation, generations[made] + 1) if old else generation, []).append(row)
+        for needed, places in wanted.items():
+            due.rows.setdefault(needed, []).extend(_rows(segment, places))
+    return due
+
+
+def _rows(segment: Segment, places: Sequence[int]) -> list[Exchange]:
+    columns = list(ROW_TYPES["exchanges"].__slots__)
+    found = segment.table("exchanges").rows_at(columns, places)
+    rows: list[Exchange] = rows_of("exchanges", {name: [c[name] for c in found.values()] for name in columns})
+    return rows
+
+
+def sweep(bundle: Path, ingest: Ingest, should_stop: ShouldStop, *, dry_run: bool = False) -> dict[str, Any]:
+    """Distills what is due in one bundle and merges it, batch by batch; returns its part of the `sweep --json` record.
+
+    Raises Interrupted when asked to stop, EngineError where the engine does not live; what was merged by then stays,
+    and answers that were not are replayed by the next sweep.
+    """
+    started = time.monotonic()
+    opened = Bundle.open(bundle, trust_encoder=ingest.trust_encoder)
+    due = due_in(opened, ingest)
+    n_due = sum(len(rows) for rows in due.rows.values())
+    record = {
+        "bundle": str(bundle),
+        "due": n_due,
+        "due_tiers": dict(due.by_tier),
+        "tiers": {},
+        "failures": {},
+        "gated": due.same_engine,
+        "exchanges": opened.manifest.counts.get("visible_exchanges", 0),
+        "logical_digest": opened.manifest.logical_digest,
+        "seconds": 0.0,
+    }
+    if dry_run or (not n_due and not due.same_engine):
+        return record
+    encoder = bundle_encoder(opened) if n_due else None
+    tiers: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    with _answers(bundle, ingest) as log:
+        for objects, failed in _batches(due, ingest, log, should_stop):
+            tiers.update(made.tier for made in objects)
+            failures.update(failed)
+            record |= _merge(bundle, ingest, objects, encoder, {"kind": "sweep", "tiers": dict(tiers)})
+        if due.same_engine and not n_due:
+            record |= _merge(bundle, ingest, [], None, {"kind": "sweep", "gated": due.same_engine})
+        log.unlink()
+    return {
+        **record,
+        "tiers": dict(tiers),
+        "failures": dict(failures.most_common()),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+class _Log:
+    """The answer log of one bundle and engine; `open` is None for an engine that answers no prompts."""
+
+    def __init__(self, path: Path, print_: str, *, wanted: bool) -> None:
+        self.path = path
+        self.open = AnswerLog(path, print_) if wanted else None
+
+    def unlink(self) -> None:
+        """The bundle has everything: the log is not needed any more."""
+        if self.open is not None:
+            self.open.close()
+            self.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _answers(bundle: Path, ingest: Ingest) -> Iterator[_Log]:
+    folder = record_path().parent / "sweeps"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    name = digest_fields([str(bundle.absolute()).encode("utf-8", "surrogateescape")], size=8).hex()
+    log = _Log(folder / f"{name}.{ingest.print_[:8]}.jsonl", ingest.print_, wanted=ingest.engine.kind != "extractive")
+    try:
+        yield log
+    finally:
+        if log.open is not None:
+            log.open.close()
+
+
+def _batches(
+    due: Due, ingest: Ingest, log: _Log, should_stop: ShouldStop
+) -> Iterator[tuple[list[PalaceObject], Counter[str]]]:
+    engine = None if ingest.engine.kind == "extractive" or not due.rows else make_engine(ingest.engine)
+    try:
+        for generation, rows in sorted(due.rows.items()):
+            config = replace(ingest.config.distill, generation=generation)
+            for start in range(0, len(rows), BATCH_ROWS):
+                batch = rows[start : start + BATCH_ROWS]
+                objects: list[PalaceObject] = []
+                failures: Counter[str] = Counter()
+                shards = ((str(i), batch[i : i + _SHARD_ROWS]) for i in range(0, len(batch), _SHARD_ROWS))
+                for shard in distill(
+                    shards,
+                    config,
+                    fingerprint=ingest.print_,
+                    engine=engine,
+                    max_new_tokens=ingest.engine.max_new_tokens,
+                    log=log.open,
+                    should_stop=should_stop,
+                ):
+                    objects += shard.objects
+                    failures.update(shard.stats.failures)
+                yield objects, failures
+    finally:
+        if engine is not None:
+            engine.close()
+
+
+def _merge(
+    bundle: Path, ingest: Ingest, objects: Sequence[PalaceObject], encoder: Any, lineage: dict[str, Any]
+) -> dict[str, Any]:
+    def attempt(expected: str) -> dict[str, Any]:
+        settings = settings_of(bundle)
+        union = delta_union(Read(), objects, settings.parts, encoder)
+        gated = replace(delta_settings(settings, ingest, objects))
+        if ingest.engine.kind in LLM_KINDS and ingest.verdict == "PASS":
+            gated.gate[ingest.print_] = ingest.verdict
+        return grow(bundle, Input("sweep", union, gated), lineage, expected)
+
+    merged = retried(bundle, attempt)
+    return {"exchanges": merged["exchanges"], "logical_digest": merged["logical_digest"]}
