@@ -38,6 +38,8 @@ _LEAD_IN = re.compile(
     re.IGNORECASE,
 )
 _SPEAKER = re.compile(r"[^\W\d_][\w.'-]*(?: [^\W\d_][\w.'-]*)?: (?=\S)")
+# Names whole, so that two settings of one file are two facts.
+_TOKEN = re.compile(r"\w[\w./:-]+\w|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _ASKS = re.compile(r"[?？]\W*$")
 
 
@@ -98,18 +100,20 @@ def make_claim(
 
 
 def extractive_claims(exchange: Exchange, *, before: Sequence[str] = (), limit: int = MAX_CLAIMS) -> list[Statement]:
-    """At most `limit` claims of an exchange, in the order of its text; one for each 250 tokens, at least one.
+    """At most `limit` claims of an exchange, in the order of its text: one, and one for each 250 tokens.
 
-    The first is its topic and outcome; the others are sentences with names, values or outcomes that add words. What
-    `before` says already is left out. Empty where nothing is worth finding: greetings, questions without an answer.
+    The first is its topic and outcome (of a dialogue, each speaker's best sentence); the others are sentences with
+    names, values or outcomes that add words. What `before` says already is left out. Empty where nothing is worth
+    finding: greetings, questions without an answer.
     """
     user, agent = weighed_sentences(exchange)
-    wanted = min(limit, 1 + exchange.tokens_est // _TOKENS_PER_CLAIM)
+    spoken = bool(_speaker(user) and _speaker(agent))
+    wanted = min(limit, 1 + spoken + exchange.tokens_est // _TOKENS_PER_CLAIM)
     source = f"{exchange.user_text}\n{exchange.agent_text}"
     subject = _subject(user)
     known = [_words(text) for text in before]
     placed: list[tuple[int, int, Statement]] = []
-    for field, position, text in _drafts(user, agent, subject):
+    for field, position, text in _drafts(user, agent, subject, spoken):
         words = _words(text)
         if len(placed) == wanted:
             break
@@ -120,17 +124,22 @@ def extractive_claims(exchange: Exchange, *, before: Sequence[str] = (), limit: 
     return [said for _, _, said in sorted(placed, key=lambda item: item[:2])]
 
 
-def _drafts(user: Sequence[Sentence], agent: Sequence[Sentence], subject: str) -> Iterable[tuple[int, int, str]]:
-    """Yields (0 for the prompt or 1, position, text) of possible claims, the best first."""
-    pair = _pair(user, agent)
+def _drafts(
+    user: Sequence[Sentence], agent: Sequence[Sentence], subject: str, spoken: bool
+) -> Iterable[tuple[int, int, str]]:
+    """Yields (0 for the prompt or 1, position, text) of possible claims, the best first.
+
+    Where two people talk, what one says is no outcome of what the other asks: each sentence stands for itself.
+    """
+    pair = "" if spoken else _pair(user, agent)
     if pair:
         yield 0, -1, pair
     topic = topic_words(user)
     ranked = [(s.score, 1, n, s) for n, s in enumerate(agent)]
     # A prompt's sentence that tells something is as good as an answer's; one that asks is in the pair.
-    ranked += [(s.score - 1.0, 0, n, s) for n, s in enumerate(user)]
+    ranked += [(s.score - (0.0 if spoken else 1.0), 0, n, s) for n, s in enumerate(user)]
     for score, field, position, sentence in sorted(ranked, key=lambda item: (-item[0], item[1], item[2])):
-        if score < _MIN_SCORE or _ASKS.search(sentence.text):
+        if score < _MIN_SCORE or sentence.text[0] in "([" or sentence.text[-1] in "?？:：":
             continue
         text = _standing(sentence.text, subject, topic if field else frozenset(), user if not field else agent)
         if text:
@@ -144,23 +153,20 @@ def _pair(user: Sequence[Sentence], agent: Sequence[Sentence]) -> str:
     if outcome is None or outcome.score < 0.0 or _ASKS.search(outcome.text):
         return "" if topic is None or topic.score < _MIN_SCORE or _ASKS.search(topic.text) else _alone(user, topic)
     said = _FIRST_PERSON.sub("", _clean(outcome.text))
-    if topic is None or topic.score < 0.0:
-        return "" if DANGLING.match(said) else cut_to(said, MAX_CLAIM_BYTES)
-    who, whom = _speaker(user), _speaker(agent)
+    if topic is None or topic.score < _MIN_SCORE:
+        return "" if DANGLING.match(said) else _fitted(said, MAX_CLAIM_BYTES)
     asked = cut_to(_asked(topic.text), max(_TOPIC_BYTES, MAX_CLAIM_BYTES - 2 - size_bytes(said)))
     if not asked:
-        return cut_to(said, MAX_CLAIM_BYTES)
-    head = asked if not (who and whom) or asked.startswith(who) else who + asked
-    rest = MAX_CLAIM_BYTES - 2 - size_bytes(head)
-    tail = cut_to(said if not (who and whom) or said.startswith(whom) else whom + said, rest)
-    return f"{head.rstrip(RAGGED + '.?!')}: {tail}" if tail else head
+        return _fitted(said, MAX_CLAIM_BYTES)
+    tail = _fitted(said, MAX_CLAIM_BYTES - 2 - size_bytes(asked))
+    return f"{asked.rstrip(RAGGED + '.?!')}: {tail}" if tail else asked
 
 
 def _alone(sentences: Sequence[Sentence], sentence: Sentence) -> str:
     """A sentence that stands for itself, under its speaker's name where the text has one."""
     who = _speaker(sentences)
     text = _asked(sentence.text)
-    return cut_to(text if text.startswith(who) else who + text, MAX_CLAIM_BYTES)
+    return _fitted(text if text.startswith(who) else who + text, MAX_CLAIM_BYTES)
 
 
 def _standing(text: str, subject: str, topic: frozenset[str], around: Sequence[Sentence]) -> str:
@@ -168,13 +174,13 @@ def _standing(text: str, subject: str, topic: frozenset[str], around: Sequence[S
     who = _speaker(around)
     said = _FIRST_PERSON.sub("", _clean(text))
     if who:
-        return cut_to(said if said.startswith(who) else who + said, MAX_CLAIM_BYTES)
+        return _fitted(said if said.startswith(who) else who + said, MAX_CLAIM_BYTES)
     named = bool(find_handles(said[:MAX_CLAIM_BYTES])) or not topic.isdisjoint(WORD.findall(said.lower()))
     if DANGLING.match(said) or not named:
         if not subject or subject.lower() in said.lower():
-            return "" if DANGLING.match(said) else cut_to(said, MAX_CLAIM_BYTES)
-        return f"{subject}: {cut_to(said, MAX_CLAIM_BYTES - 2 - size_bytes(subject))}"
-    return cut_to(said, MAX_CLAIM_BYTES)
+            return "" if DANGLING.match(said) else _fitted(said, MAX_CLAIM_BYTES)
+        return f"{subject}: {_fitted(said, MAX_CLAIM_BYTES - 2 - size_bytes(subject))}"
+    return _fitted(said, MAX_CLAIM_BYTES)
 
 
 def _subject(user: Sequence[Sentence]) -> str:
@@ -201,6 +207,17 @@ def _clean(text: str) -> str:
     return " ".join(text.replace("**", "").replace("__", "").split())
 
 
+def _fitted(text: str, budget_bytes: int) -> str:
+    """The text cut to the budget, before a bracket or quote that the cut left open."""
+    cut = cut_to(text, budget_bytes)
+    if len(cut) == len(text):
+        return cut
+    opens = [cut.rfind(mark) for mark in '`"' if cut.count(mark) % 2]
+    opens += [cut.rfind(left) for left, right in ("()", "[]") if cut.count(left) > cut.count(right)]
+    end = min((at for at in opens if at > len(cut) // 2), default=len(cut))
+    return cut[:end].rstrip(RAGGED)
+
+
 def _speaker(sentences: Sequence[Sentence]) -> str:
     """The label that opens a text ("Caroline: "), with its colon; empty where it has none."""
     match = _SPEAKER.match(sentences[0].text) if sentences and sentences[0].start == 0 else None
@@ -208,4 +225,4 @@ def _speaker(sentences: Sequence[Sentence]) -> str:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(WORD.findall(text.lower())) - STOP_WORDS
+    return frozenset(_TOKEN.findall(text.lower())) - STOP_WORDS

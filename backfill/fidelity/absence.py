@@ -24,7 +24,11 @@ _ABOUT_THE_TEXT = re.compile(
     r"(?=[^.;]{0,30}(?:$|[.;]|\bin the (?:text|transcript|exchange|conversation)))",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(r"[^.!?\n。！？]+")
+_SENTENCE = re.compile(r"(?:[^.!?\n。！？]|[.!?](?=\S))+")
+_CLAUSE_END = re.compile(
+    r"[,;:!?()]|\.(?=\s|$)|\b(?:when|because|since|after|before|if|while|and|but|so|as|which|until|than)\b",
+    re.IGNORECASE,
+)
 _SKIPPED = word_set(
     "the a an is are was were be been of to in on at for any more than only just yet it this that do did"
 )
@@ -50,7 +54,7 @@ def absences(text: str, source: str) -> list[str]:
 
 def _words_after(text: str, at: int) -> list[str]:
     """The stems of the next two words of weight in the clause."""
-    clause = re.split(r"[.,;:!?()]", text[at : at + 80])[0]
+    clause = _CLAUSE_END.split(text[at : at + 80], maxsplit=1)[0]
     words = [w.lower() for w in _WORD.findall(clause) if w.lower() not in _SKIPPED and not _CUE.fullmatch(w)]
     return [word[:_PREFIX] for word in words[:2]]
 

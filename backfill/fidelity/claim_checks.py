@@ -54,7 +54,7 @@ _DECISION = re.compile(
 )
 _INCIDENT = re.compile(
     r"\b(?:error|errors|exception|fail(?:s|ed|ing|ure)?|crash\w*|broke|broken|outage|regression|timed? ?out|timeouts?"
-    r"|panic|leak\w*|deadlock\w*|corrupt\w*|hang|hangs|hung|bug|root cause|segfault|denied|refused|lost|stuck"
+    r"|panic|leak\w*|deadlock\w*|corrupt\w*|hang|hangs|hung|bug|root cause|segfault|denied|refused|stuck"
     r"|traceback)\b"
     r"|[A-Z]\w*(?:Error|Exception)\b|错误|失败|エラー|오류",
     re.IGNORECASE,
