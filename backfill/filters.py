@@ -63,7 +63,9 @@ class Filters:
 
     @classmethod
     def parse(cls, **options: Unpack[FilterOptions]) -> Filters:
-        """Filters as a person writes them. Raises UsageError for a bad date, room type, tier or claim kind."""
+        """Filters as a person writes them. Raises UsageError for an unknown filter, a bad date, room type, tier or kind."""
+        for name in options.keys() - FilterOptions.__annotations__.keys():
+            one_of("filter", name, list(FilterOptions.__annotations__))
         room, file = options.get("room"), options.get("file")
         since, until = options.get("since"), options.get("until")
         tier, kind = options.get("tier"), options.get("kind")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from backfill.filters import Filters, Mask
+from backfill.filters import Filters
+from backfill.ranking import documents_mask
+from backfill.signals import Mask, Units, starts
 from backfill.trees import iso
 
 if TYPE_CHECKING:
@@ -36,8 +38,10 @@ def timeline(bundle: Bundle, filters: Filters | None = None) -> tuple[TimelineEn
     """
     exchanges: dict[tuple[str, str], int] = defaultdict(int)
     sessions: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
-    for segment in bundle.segments:
-        rows = _shown_rows(segment, filters or Filters())
+    filters = filters or Filters()
+    base, mask = starts(bundle, "documents"), documents_mask(bundle, filters)
+    for number, segment in enumerate(bundle.segments):
+        rows = _shown_rows(segment, np.flatnonzero(mask[base[number] : base[number + 1]]), filters)
         names = ("started_at", "project", "agent", "session_id")
         columns = [segment.column("occurrences", name) for name in names] if len(rows) else []
         for row in rows:
@@ -53,10 +57,9 @@ def timeline(bundle: Bundle, filters: Filters | None = None) -> tuple[TimelineEn
     )
 
 
-def _shown_rows(segment: Segment, filters: Filters) -> list[int]:
-    """The occurrence row that each document which passes the filters is counted at."""
+def _shown_rows(segment: Segment, chosen: Units, filters: Filters) -> list[int]:
+    """The occurrence row that each of the chosen documents is counted at."""
     docs = segment.docs
-    chosen = np.flatnonzero(filters.document_mask(segment))
     if not filters.on_occurrences:
         rows: list[int] = docs.occ_row[docs.occ_indptr[chosen]].tolist()
         return rows

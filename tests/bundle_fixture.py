@@ -23,6 +23,7 @@ from backfill.embedders import card as cards
 from backfill.embedders.onnx import OnnxEmbedder
 from backfill.indexes.bm25 import build_field
 from backfill.indexes.tokenizer import TOKENIZER_VERSION
+from backfill.links import claim_links, session_numbers
 from backfill.rows import sort_rows
 from backfill.text import tokens_est
 from backfill.trust import encoder_digest
@@ -34,11 +35,13 @@ from backfill.types import (
     PalaceObject,
     Room,
     RoomAssignment,
+    Superseded,
     ToolCall,
 )
 
 DIM = 32
 HIDDEN = "a hidden row must never be found"
+RETRY_CLAIM = "The payment worker retries for 45 seconds."
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,19 @@ def us(text: str | None) -> int | None:
     return None if text is None else int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
-def write_bundle(path: Path, *, vectors: bool = True, claims: bool = True, specs: Sequence[Spec] = SPECS) -> Fixture:
-    """Writes the bundle; without `vectors` it has no encoder and no vector files."""
+def write_bundle(
+    path: Path,
+    *,
+    vectors: bool = True,
+    claims: bool = True,
+    specs: Sequence[Spec] = SPECS,
+    links: bool = True,
+    replaced: bool = False,
+) -> Fixture:
+    """Writes the bundle; without `vectors` it has no encoder and no vector files, without `links` no links in `docs`.
+
+    With `replaced` a claim of 60 seconds, drawn from an exchange of each of two months, replaces that of 45.
+    """  # fmt: skip
     fixture = Fixture(path)
     path.mkdir(parents=True)
     texts = [t for s in specs for t in (s.user, s.agent, s.core, s.context)]
@@ -128,7 +142,12 @@ def write_bundle(path: Path, *, vectors: bool = True, claims: bool = True, specs
         fixture.exchange[spec.name] = last[spec.session] = row
         segments.setdefault(spec.day[:7] if spec.day else "undated", []).append((spec, row))
     for name, members in sorted(segments.items()):
-        _write_segment(path, name, members, encoder, claims, files)
+        extra = _replacing(fixture) if replaced and name == "2026-02" else []
+        _write_segment(path, name, members, encoder, claims, files, links, extra)
+    if replaced:
+        old = _claim(specs[0], fixture.exchange["retry"], RETRY_CLAIM, "config")
+        marks = [Superseded(old.claim_id, _replacing(fixture)[0].claim_id)]
+        _table(path, "superseded", "", tables.SUPERSEDED, marks, files)
     rooms = _rooms(specs)
     _table(path, "rooms", "", tables.ROOMS, rooms, files)
     if vectors:
@@ -267,6 +286,15 @@ def _claim(spec: Spec, row: Exchange, text: str, kind: str) -> Claim:
     )  # fmt: skip
 
 
+def _replacing(fixture: Fixture) -> list[Claim]:
+    """The claim that replaces the one about retries; its second exchange lies in another segment."""
+    rows = [fixture.exchange["yes1"], fixture.exchange["yes2"]] if "yes2" in fixture.exchange else []
+    ids_ = tuple(row.exchange_id for row in rows)
+    text, day = "The payment worker retries for 60 seconds.", 20_516
+    claim = Claim(ids.claim_id(text, "config", day, ids_), ids_, "s1", 1, text, "config", day, "llm", 0, "f" * 32)
+    return [claim] if ids_ else []
+
+
 def _write_segment(
     path: Path,
     name: str,
@@ -274,9 +302,11 @@ def _write_segment(
     encoder: OnnxEmbedder | None,
     with_claims: bool,
     files: list[dict[str, Any]],
+    links: bool,
+    extra: list[Claim],
 ) -> None:
     folder = f"seg/{name}"
-    shown = dict(sorted((row.exchange_id, (spec, row)) for spec, row in members))
+    shown = dict(sorted(((row.exchange_id, (spec, row)) for spec, row in members), key=lambda pair: pair[0]))
     # Two rows of one id: the one with less text is never shown. And an exchange without any visible place.
     first = members[0][1]
     hidden = replace(first, exchange_id=b"\0" * 16, agent_text=HIDDEN)
@@ -292,11 +322,11 @@ def _write_segment(
     if with_claims:
         for spec, row in members:
             if spec.name == "retry":
-                claims.append(_claim(spec, row, "The payment worker retries for 45 seconds.", "config"))
+                claims.append(_claim(spec, row, RETRY_CLAIM, "config"))
                 claims.append(replace(_claim(spec, row, HIDDEN, "fact"), generation=-1))
             if spec.name == "migrate":
                 claims.append(_claim(spec, row, "Updates are sorted by primary key against deadlocks.", "decision"))
-        claims = sort_rows("claims", claims)
+        claims = sort_rows("claims", [*claims, *extra])
     for table, rows in (
         (tables.EXCHANGES, exchanges), (tables.OCCURRENCES, places), (tables.OBJECTS, objects), (tables.CLAIMS, claims)
     ):  # fmt: skip
@@ -317,6 +347,11 @@ def _write_segment(
         "occ_row": np.array([n for xid in shown for n in by_exchange[xid]], "<i4"),
         "claim_row": np.array([n for n, c in enumerate(claims) if c.generation == 0], "<i4"),
     }
+    if links:
+        best = [places[by_exchange[xid][0]] for xid in shown]
+        docs["session"] = session_numbers((place.agent, place.session_id) for place in best)
+        cells = [c.exchange_ids for c in claims if c.generation == 0]
+        docs |= claim_links(cells, {xid: number for number, xid in enumerate(shown)})
     _arrays(path, "docs", folder, "docs", docs, len(shown), files)
     specs = [spec for spec, _ in shown.values()]
     for bm25, texts in {
