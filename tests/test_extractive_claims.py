@@ -76,7 +76,7 @@ def test_long_exchanges_give_more_but_at_most_four() -> None:
         f"The {name} now reads LIMIT_{name.upper()} from conf/{name}.toml, {n + 2}00 rows."
         for n, name in enumerate(names)
     ]
-    row = make_exchange("Move the limits of all modules to conf/.", " ".join(facts * 4))
+    row = make_exchange("Move the limits of all modules to conf/.", " ".join(facts * 6))
     assert len(extractive_claims(row)) == MAX_CLAIMS
     assert MAX_CLAIMS == 4
 
