@@ -35,7 +35,7 @@ class AiderReader:
     """Reads Aider's chat histories and the transcripts published from them."""
 
     name = "aider"
-    version = 1
+    version = 2
 
     def claims(self, head: Head) -> bool:
         """By a session header, or the website's transcript block with a prompt in it."""
@@ -156,8 +156,9 @@ class _Pass:
 
 
 def _console_acts(text: str) -> list[Act]:
-    """The console's text as a result, and a call for every edit that it reports."""
-    acts: list[Act] = [ToolResult("", text)]
-    for path in dict.fromkeys(_APPLIED.findall(text)):
-        acts += [ToolUse("", "edit", {"file_path": path.strip()})]
-    return acts
+    """A call for every edit that the console reports, and its text as a result.
+
+    The calls stand first: where one shows that the agent answered a command, the text belongs to that exchange.
+    """
+    edited = dict.fromkeys(_APPLIED.findall(text))
+    return [*(ToolUse("", "edit", {"file_path": path.strip()}) for path in edited), ToolResult("", text)]

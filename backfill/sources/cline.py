@@ -50,7 +50,7 @@ class ClineReader:
     """Reads a task folder, or one of its files alone."""
 
     name = "cline"
-    version = 1
+    version = 2
     spans_files = True
 
     def claims(self, head: Head) -> bool:

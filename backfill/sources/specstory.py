@@ -39,7 +39,7 @@ class SpecStoryReader:
     """Reads SpecStory's rendered sessions, both layouts."""
 
     name = "specstory"
-    version = 1
+    version = 2
 
     def claims(self, head: Head) -> bool:
         """By SpecStory's comment at the file's beginning, or the session comment followed by a turn."""
@@ -113,8 +113,8 @@ class _Pass:
         pending: Record | None = None
         closed = True
         for line in text_lines(self._unit):
-            if not line.closed and "_**".startswith(line.text[:3]):
-                pending = Record(line.start, line.end, [Pending()])  # may turn out as a header
+            if not line.closed and ("_**".startswith(line.text[:3]) or "---".startswith(line.text)):
+                pending = Record(line.start, line.end, [Pending()])  # may turn out as a header, or as a separator
                 continue
             header = self._header(line)
             if header is None:
@@ -245,6 +245,11 @@ def _tool_acts(tool: re.Match[str], body: list[str], call_id: str) -> list[Act]:
     key = {"shell": "command", "read": "file_path", "write": "file_path"}.get(tool[1], "")
     arguments = {key: named} if key and named else {}
     told = called.replace(f"`{named}`", "").strip() if arguments else called
+    if (
+        arguments and "\n" in told
+    ):  # only the command is shown of such a call: what else stands before the output joins it
+        told, _, more = told.partition("\n")
+        rest = [more.strip("\n"), *rest]
     if told and not told.endswith("file:"):
         arguments["description"] = told
     acts: list[Act] = [ToolUse(call_id, tool[2], arguments)]

@@ -26,7 +26,7 @@ from backfill.ledger import check
 from backfill.sources import UnitResult, read_unit
 from tests.sources import test_cursor, test_more_agents, test_opencode
 from tests.sources.contract import Case
-from tests.sources.test_contract import CASES, stated, visible
+from tests.sources.test_contract import CASES, stated, stored, visible
 
 # Of one reading of a fixture of a few KB, in CPU seconds: enough for a busy machine, too little for a quadratic loop.
 MAX_CPU_S = 5.0
@@ -36,8 +36,8 @@ FRAGMENTS = (
     b"\\", b"}{", b"},{", b"```\n", b"#### ", b"> ", b"---\n", b"_**User**_\n", b"<details>", b"</tool-use>", b"<task>",
     b"<command-name>/x</command-name>", b"[Request interrupted by user]", b'{"$set":{"messages":null}}\n',
 )  # fmt: skip
-# Events of these are ordered by numbers or by patches, not by their lines: moved lines make no file that ever grew.
-_ORDERED_INSIDE = frozenset(("gemini_cli_patches", "deepseek"))
+# What these say is ordered by numbers or changed by patches: their lines, moved, make no file that ever grew.
+_ORDERED_INSIDE = frozenset(("gemini_cli_patches", "copilot_chat_log", "deepseek"))
 _SCALAR = re.compile(rb'"(?:[^"\\\n]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null')
 
 
@@ -153,7 +153,7 @@ def examine(drawn: Draw, folder: Path) -> list[str]:
     """What does not hold of the reading of a broken file; empty if all is well.
 
     It is read with the reader that its content asks for, and with its own. Where whole lines were moved, it must also
-    show the same whether it is read at once or as it grows.
+    show the same whether it is read at once or as it grows, and each exchange must hold the texts of its records.
     """
     problems = _read(drawn, folder, "auto")[1]
     if drawn.case.agent:
@@ -161,6 +161,7 @@ def examine(drawn: Draw, folder: Path) -> list[str]:
         problems += more
         if drawn.whole_lines and whole is not None:
             problems += _growth(drawn, folder, whole)
+            problems += _texts(drawn, whole)
     return problems
 
 
@@ -203,6 +204,18 @@ def _rows(result: UnitResult) -> Iterator[str]:
             yield f"an occurrence at {place.byte_start}-{place.byte_end}"
         if place.started_at is not None and place.ended_at is not None and place.started_at > place.ended_at:
             yield "an exchange that ends before it begins"
+
+
+def _texts(drawn: Draw, whole: UnitResult) -> Iterator[str]:
+    """Marks of records that became part of an exchange which does not hold them."""
+    rows = {row.exchange_id: stored(row) for row in whole.exchanges}
+    for mark in drawn.case.said:
+        if drawn.data.count(mark.encode()) != 1:
+            continue
+        at = drawn.data.index(mark.encode())
+        row = next(row for row in whole.ledger if row.byte_start <= at < row.byte_end)
+        if row.state == "part_of" and row.ref is not None and mark not in rows[row.ref]:
+            yield f"{mark!r} is not in the exchange that its bytes are part of"
 
 
 def _growth(drawn: Draw, folder: Path, whole: UnitResult) -> list[str]:

@@ -202,3 +202,25 @@ def test_console_tools_meet_their_results(tmp_path: Path) -> None:
 def test_a_text_that_only_quotes_is_no_console_copy() -> None:
     assert detect(b"# Notes\n\n> quoted\n\n- item\n", "a.md") is None
     assert detect("> one\n\n⏺ two\n".encode(), "a.md") is None
+
+
+def test_an_aider_edit_answers_a_command_together_with_what_the_console_says_of_it(tmp_path: Path) -> None:
+    text = STARTED + "#### go  \n\nDone.\n\n#### /code fix it  \n> Tokens: 1k  \n> Applied edit to a.py  \n"
+    result = aider(tmp_path, text)
+    assert texts(result) == [("go", "Done."), ("/code fix it", "")]
+    assert [(t.name, t.paths) for t in result.exchanges[1].tools] == [("edit", ("a.py",)), ("", ())]
+    assert "Tokens: 1k" in result.exchanges[1].tools[1].head
+
+
+def test_specstory_text_between_a_command_and_its_output_is_kept(tmp_path: Path) -> None:
+    text = SPECSTORY.replace("`make build --mark-command`\n", "`make build --mark-command`\n\nkept before the fence\n")
+    assert text != SPECSTORY
+    (tool,) = specstory(tmp_path, text).exchanges[0].tools
+    assert tool.input == "make build --mark-command"
+    assert tool.head.startswith("kept before the fence")
+
+
+def test_a_separator_of_specstory_that_is_still_being_written_is_no_text(tmp_path: Path) -> None:
+    for torn in ("-", "--", "---"):
+        result = specstory(tmp_path, SPECSTORY + f"\n_**User (2026-03-02 10:00:00Z)**_\n\n{torn}")
+        assert not any(user.strip() == torn for user, _ in texts(result))
