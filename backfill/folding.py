@@ -1,14 +1,14 @@
 """Folds near copies among ranked hits: the better one is shown, the others and their places are listed with it.
 
 Two exchanges are near copies when their texts share almost all runs of three words, and every word that is no plain
-word (a number, a version, a hash, an id) or that denies is the same in both: what differs in a fact is never hidden. Deliberately absent:
-copies of one exchange, which are one document with several places.
+word (a number, a version, a hash, an id) or that denies is the same in both: what differs in a fact is never hidden.
+Deliberately absent: copies of one exchange, which are one document with several places.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from backfill.hits import Hit
 
@@ -20,17 +20,23 @@ _COMPARED_CHARS = 20_000
 # "t" is what is left of "doesn't" and its like.
 _DENIALS = frozenset(("no", "not", "never", "nor", "none", "without", "cannot", "t"))
 # Near copies have nearly the same score, so the hits just above a hit are enough to look at.
-_COMPARED_HITS = 50
+COMPARED_HITS = 50
 _WORD = re.compile(r"\w+")
 
 
 def near_copies(kept: Sequence[Hit], hit: Hit) -> int:
     """The position in `kept` of a hit that `hit` is a near copy of; -1 where there is none."""
-    for number in range(len(kept) - 1, max(-1, len(kept) - 1 - _COMPARED_HITS), -1):
+    for number in range(len(kept) - 1, max(-1, len(kept) - 1 - COMPARED_HITS), -1):
         other = kept[number]
         if _alike_in_size(other, hit) and _alike_in_score(other, hit) and _are_near(other, hit):
             return number
     return -1
+
+
+def scores_agree(one: Mapping[str, float], other: Mapping[str, float], within: float) -> bool:
+    """Whether every signal that both have gives them the same score, but for the part `within` of it."""
+    pairs = [(one[name], other[name]) for name in one.keys() & other.keys()]
+    return all(abs(a - b) <= within * max(abs(a), abs(b), 0.1) for a, b in pairs)
 
 
 def _alike_in_size(one: Hit, other: Hit) -> bool:
@@ -40,9 +46,7 @@ def _alike_in_size(one: Hit, other: Hit) -> bool:
 
 def _alike_in_score(one: Hit, other: Hit) -> bool:
     """Near copies score nearly the same by every signal; most pairs are told apart by that, without reading them."""
-    shared = one.signals.keys() & other.signals.keys()
-    pairs = [(one.signals[name], other.signals[name]) for name in shared]
-    return all(abs(a - b) <= 0.2 * max(abs(a), abs(b), 0.1) for a, b in pairs)
+    return scores_agree(one.signals, other.signals, 0.2)
 
 
 def _are_near(one: Hit, other: Hit) -> bool:

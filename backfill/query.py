@@ -20,7 +20,7 @@ from backfill.claim_index import claim_rows
 from backfill.delivery import Passage, best_match, hit_passages, query_terms
 from backfill.errors import BundleError, UsageError
 from backfill.filters import Filters, one_of
-from backfill.folding import near_copies
+from backfill.folding import COMPARED_HITS, near_copies, scores_agree
 from backfill.hits import Hit, Place, read_hits
 from backfill.phrases import ExactTerms, exact_mask, take_apart
 from backfill.question import MIN_DEPTH, ask, query_encoder, wants_vector_for
@@ -44,8 +44,9 @@ MODES = ("default", "distilled-vector", "verbatim-vector", "distilled-bm25", "ve
 MAX_K = 10_000
 
 _WORD_MODE = {"distilled-vector": "distilled-bm25", "verbatim-vector": "verbatim-bm25"}
-# So many times k are read at most to fill up what folding took away.
+# So many times k are looked at to fill up what folding took away, and for near copies of what was found.
 _MAX_READ = 4
+_SAME_SCORE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +183,21 @@ def _read(bundle: Bundle, places: Sequence[Place], filters: Filters) -> list[Hit
 
 
 def _folded_hits(bundle: Bundle, ranking: Ranking, k: int, filters: Filters) -> list[Hit]:
-    """The `k` best hits that are no near copies of better ones; those are listed with the better one."""
+    """The `k` best hits that are no near copies of better ones; those are listed with the better one.
+
+    Beyond the last hit only what has the scores of a hit is read: near copies do.
+    """
     kept: list[Hit] = []
-    read, wanted = 0, k
-    while len(kept) < k and read < min(len(ranking.docs), _MAX_READ * k):
-        for hit in _read(bundle, _places(bundle, ranking, wanted)[read:wanted], filters):
+    places = _places(bundle, ranking, _MAX_READ * k)
+    for start in range(0, len(places), k):
+        batch = places[start : start + k]
+        if len(kept) == k:
+            batch = [
+                p
+                for p in batch
+                if any(scores_agree(p.signals, hit.signals, _SAME_SCORE) for hit in kept[-COMPARED_HITS:])
+            ]
+        for hit in _read(bundle, batch, filters):
             at = near_copies(kept, hit)
             if at >= 0:
                 kept[at] = replace(
@@ -194,7 +205,6 @@ def _folded_hits(bundle: Bundle, ranking: Ranking, k: int, filters: Filters) -> 
                 )
             elif len(kept) < k:
                 kept.append(hit)
-        read, wanted = wanted, wanted + k
     return kept
 
 
