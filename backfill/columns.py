@@ -28,9 +28,9 @@ MAX_DECODED_BYTES = 2 << 30
 BATCH_ROWS = 4096
 # A hit of 10 lines of text takes 2 KB as a row; 100,000 objects and occurrences take 48 MB decoded, and are read at
 # random, row groups of 4,096 at a time. Row groups of verbatim text (256) are too large and too many to keep.
-MAX_RECENT_ROWS = 8192
+MAX_RECENT_ROWS = 4096
 MAX_ROW_CHARS = 32_768
-MAX_RECENT_BYTES = 64 << 20
+MAX_RECENT_BYTES = 48 << 20
 KEPT_GROUP_ROWS = 512
 
 _MAGIC = b"PAR1"

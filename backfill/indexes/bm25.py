@@ -22,10 +22,14 @@ import numpy.typing as npt
 
 from backfill.errors import BundleError
 from backfill.indexes.tokenizer import tokenize
+from backfill.recent import Recent
 
 Array = npt.NDArray[Any]
 Scores = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+
+# Where a term stands is remembered, not what stands there: two views a segment, 10 KB for 24 segments.
+MAX_RECENT_TERMS = 1024
 
 _DTYPES: dict[str, tuple[str, ...]] = {
     "vocabulary": ("u1",),
@@ -159,6 +163,7 @@ class Bm25:
         self.n_docs = sum(field.n_docs for field in self.fields)
         self.total_length = sum(field.total_length for field in self.fields)
         sizes = [field.n_docs for field in self.fields]
+        self._found: Recent[list[tuple[Array, Array]]] = Recent(MAX_RECENT_TERMS)
         self._starts = np.cumsum([0, *sizes[:-1]], dtype=np.int64)[: len(sizes)]
 
     def idf(self, df: int) -> float:
@@ -186,7 +191,8 @@ class Bm25:
             if not len(documents):
                 continue
             tf = counts.astype(np.float64)
-            gain = tf + self._norms[documents]
+            gain = self._norms.take(documents)
+            gain += tf
             np.divide(tf, gain, out=gain)
             gain *= weight * self.idf(len(documents))
             total[documents] += gain
@@ -194,7 +200,10 @@ class Bm25:
 
     def _postings(self, term: str) -> tuple[npt.NDArray[np.int64], Array]:
         """Rows of all segments, rising, that hold the term, and how often each does."""
-        found = [field.slice_of(term) for field in self.fields]
+        found = self._found.get(term)
+        if found is None:
+            found = [field.slice_of(term) for field in self.fields]
+            self._found.put(term, found, 1)
         sizes = [len(documents) for documents, _ in found]
         if not any(sizes):
             return np.zeros(0, np.int64), np.zeros(0, np.uint16)
