@@ -16,7 +16,7 @@ from backfill.distill_jobs import Ask, key_of, refused
 from backfill.distill_shard import DistilledShard, ShardStats
 from backfill.engines.base import Answer
 from backfill.extractive_claims import Statement, claims_of_window, make_claim
-from backfill.fidelity.claim_checks import claim_faults
+from backfill.fidelity.claim_checks import ClaimSource, claim_faults
 from backfill.ids import digest_fields
 from backfill.rundir import CLAIMS
 from backfill.schema import Rejection
@@ -150,11 +150,11 @@ class ClaimJob:
 
     def _sound(self, drafts: Sequence[Draft]) -> tuple[list[Draft], Rejection | None]:
         """The drafts without a fault, and the first fault of the others."""
-        source = claim_source(self.window)
+        source = ClaimSource.of(claim_source(self.window))
         good: list[Draft] = []
         refusal: Rejection | None = None
         for draft in drafts:
-            faults = claim_faults(draft.text, [source])
+            faults = claim_faults(draft.text, source)
             if not faults:
                 good.append(draft)
             elif refusal is None:

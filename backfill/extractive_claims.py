@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backfill import ids
-from backfill.fidelity.claim_checks import DANGLING, claim_faults, claim_kind
+from backfill.fidelity.claim_checks import DANGLING, ClaimSource, claim_faults, claim_kind
 from backfill.fidelity.handles import find_handles
 from backfill.rooms import STOP_WORDS
 from backfill.sentences import RAGGED, WORD, Sentence, cut_to, size_bytes, topic_words, weighed_sentences
@@ -109,7 +109,7 @@ def extractive_claims(exchange: Exchange, *, before: Sequence[str] = (), limit: 
     user, agent = weighed_sentences(exchange)
     spoken = bool(_speaker(user) and _speaker(agent))
     wanted = min(limit, 1 + spoken + exchange.tokens_est // _TOKENS_PER_CLAIM)
-    source = f"{exchange.user_text}\n{exchange.agent_text}"
+    source = ClaimSource.of(exchange.user_text, exchange.agent_text)
     subject = _subject(user)
     known = [_words(text) for text in before]
     placed: list[tuple[int, int, Statement]] = []
@@ -117,7 +117,7 @@ def extractive_claims(exchange: Exchange, *, before: Sequence[str] = (), limit: 
         words = _words(text)
         if len(placed) == wanted:
             break
-        if any(len(words - other) < _MIN_NEW_WORDS for other in known) or claim_faults(text, [source]):
+        if any(len(words - other) < _MIN_NEW_WORDS for other in known) or claim_faults(text, source):
             continue
         known.append(words)
         placed.append((field, position, Statement(text, claim_kind(text))))

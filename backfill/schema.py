@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from backfill.extractive import Candidate, field_text
+from backfill.fidelity.grounding import MIN_SHARE, flat_words, is_grounded, share_in
 from backfill.ids import fingerprint as fingerprint_of
 from backfill.ids import row_hash
-from backfill.rooms import STOP_WORDS, rooms_from, rooms_of
+from backfill.rooms import rooms_from, rooms_of
 from backfill.text import clean_unicode, sentence_spans, tokens_est
 from backfill.types import ROOM_TYPES, Exchange, FileTouched, Finding, PalaceObject, RoomAssignment, RoomType
 
@@ -30,8 +31,6 @@ MAX_CORE_SENTENCES = 2
 MAX_CORE_TOKENS = 80
 MAX_CONTEXT_TOKENS = 80
 MIN_CORE_WORDS = 3
-# "In the exchange's own terms": a core that shares fewer of its plain words with the exchange is about something else.
-MIN_CORE_SHARE = 0.5
 
 # A core for the automaton: a letter, then at most 24 words, then an end mark; no quote, backslash or control character
 # but as an escape. The last word is short: where no space may follow, a small model writes on without one. It needs
@@ -125,9 +124,6 @@ _FIELD = re.compile(r"user_text|agent_text|tools\.(\d+)\.(head|tail)")
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _WORD = re.compile(r"\w+")
-_GAP = re.compile(r"[\W_]+")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_PLAIN = re.compile(r"[a-z]{4,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +144,7 @@ class Wire(msgspec.Struct, forbid_unknown_fields=True):
 
 def schema_digest() -> str:
     """32 hex digits over both schemas and the bounds that `validate` adds."""
-    bounds = [MAX_CORE_SENTENCES, MAX_CORE_TOKENS, MAX_CONTEXT_TOKENS, MIN_CORE_WORDS, MIN_CORE_SHARE]
+    bounds = [MAX_CORE_SENTENCES, MAX_CORE_TOKENS, MAX_CONTEXT_TOKENS, MIN_CORE_WORDS, MIN_SHARE]
     return fingerprint_of({"version": SCHEMA_VERSION, "wire": _WIRE_TREE, "public": PUBLIC_SCHEMA, "bounds": bounds})
 
 
@@ -208,7 +204,10 @@ def expand(
         findings=findings,
         source_row=row_hash(exchange),
     )
-    return validate(made, exchange) or _ungrounded(core, seen) or made
+    broken = validate(made, exchange)
+    if broken is None and not is_grounded(core, seen):
+        broken = Rejection("ungrounded", "the summary does not speak in the words of the text")
+    return broken or made
 
 
 def locate(exchange: Exchange, candidate: Candidate) -> tuple[str, int, int] | None:
@@ -265,13 +264,6 @@ def _slice(exchange: Exchange, name: str, start: int, end: int) -> str | None:
         return None
 
 
-def _ungrounded(core: str, seen: str) -> Rejection | None:
-    words = [word for word in _PLAIN.findall(core.lower()) if word not in STOP_WORDS]
-    if len(words) < MIN_CORE_WORDS or _share_in(words, seen) >= MIN_CORE_SHARE:
-        return None
-    return Rejection("ungrounded", "the summary does not speak in the words of the text")
-
-
 def _two_sentences(core: str) -> str:
     """The first two sentences: a third says more than a core may, and is no reason to ask again."""
     spans = sentence_spans(core)
@@ -305,19 +297,13 @@ def _rooms(
         if kind not in ROOM_TYPES or not key:
             return Rejection("rooms", f"{text!r} is not type:key")
         pairs.append((kind, key))
-    pairs = [pair for pair in pairs if _share_in(pair[1].split("_"), seen) >= 0.5]
+    pairs = [pair for pair in pairs if share_in(pair[1].split("_"), seen) >= 0.5]
     return rooms_from(pairs) or rooms_of(exchange, files)
 
 
 def _words_of(exchange: Exchange) -> str:
-    """All that an exchange row shows, as lower-case words with a space before each; compound names are split too."""
+    """All that an exchange row shows, as `flat_words`."""
     texts = [exchange.user_text, exchange.agent_text]
     for tool in exchange.tools:
         texts += [tool.name, tool.input, tool.head, tool.tail, *tool.paths]
-    return " " + _GAP.sub(" ", _HUMP.sub(" ", "\n".join(texts))).lower()
-
-
-def _share_in(words: Sequence[str], seen: str) -> float:
-    """The share of the words that stand in the text, their ends apart (`fixed` stands in `fixes`)."""
-    hits = sum(f" {word[: max(4, len(word) - 3)]}" in seen for word in words if word)
-    return hits / max(1, len(words))
+    return flat_words(texts)

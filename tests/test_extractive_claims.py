@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.extractive_claims import MAX_CLAIMS, claims_of_window, extractive_claims
-from backfill.fidelity.claim_checks import claim_faults
+from backfill.fidelity.claim_checks import ClaimSource, claim_faults
 from backfill.ids import claim_id
 from backfill.types import Exchange
 from backfill.windows import Window
@@ -129,4 +129,4 @@ def test_every_claim_passes_the_checks(user: list[str], agent: list[str]) -> Non
     said = extractive_claims(row)
     assert len(said) <= MAX_CLAIMS
     for claim in said:
-        assert claim_faults(claim.text, [f"{row.user_text}\n{row.agent_text}"]) == ()
+        assert claim_faults(claim.text, ClaimSource.of(row.user_text, row.agent_text)) == ()

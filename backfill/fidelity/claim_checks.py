@@ -8,10 +8,11 @@ the claim's place and kind, which its window decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from backfill.fidelity.absence import absences
-from backfill.fidelity.checks import classify
+from backfill.fidelity.checks import classify, leaked
+from backfill.fidelity.grounding import flat_words, is_grounded
 from backfill.fidelity.handles import find_handles
 from backfill.paths import word_set
 from backfill.text import tokens_est
@@ -81,11 +82,30 @@ _SET_TO = re.compile(
 )
 
 
-def claim_faults(text: str, sources: Sequence[str]) -> tuple[Finding, ...]:
-    """What makes a text no claim of its sources: the texts of its exchanges, and what names they may take over."""
+@dataclass(frozen=True, slots=True)
+class ClaimSource:
+    """What claims may take their words from, as it stands and as `flat_words`; made once for many claims."""
+
+    text: str
+    flat: str
+
+    @classmethod
+    def of(cls, *texts: str) -> ClaimSource:
+        text = "\n".join(texts)
+        return cls(text, flat_words([text]))
+
+
+def claim_faults(text: str, made_from: ClaimSource) -> tuple[Finding, ...]:
+    """What makes a text no claim of its source: the texts of its exchanges, and what names they may take over.
+
+    Kinds: short, bloat, dangling, greeting, mechanics, question, absence, leak, ungrounded, mangled, invented.
+    """
     findings = [Finding(kind, handle, FIELD) for kind, handle in _form_faults(text)]
-    source = "\n".join(sources)
+    source = made_from.text
     findings += [Finding("absence", said, FIELD) for said in absences(text, source)]
+    findings += [Finding("leak", words, FIELD) for words in leaked(text, source)]
+    if not is_grounded(text, made_from.flat):
+        findings.append(Finding("ungrounded", text[:80], FIELD))
     for handle in find_handles(text):
         verdict = classify(handle, source)
         if verdict != "supported":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backfill.fidelity.absence import absences
-from backfill.fidelity.claim_checks import claim_faults, claim_kind
+from backfill.fidelity.claim_checks import ClaimSource, claim_faults, claim_kind
 
 SOURCE = (
     "The nightly export fails with PermissionError since Postgres 16.2.\n"
@@ -24,7 +24,7 @@ SOURCE = (
     ],
 )
 def test_a_claim_that_its_source_holds_has_no_fault(text: str) -> None:
-    assert claim_faults(text, [SOURCE]) == ()
+    assert claim_faults(text, ClaimSource.of(SOURCE)) == ()
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def test_a_claim_that_its_source_holds_has_no_fault(text: str) -> None:
     ],
 )
 def test_faults_are_named(text: str, kind: str) -> None:
-    assert kind in {finding.kind for finding in claim_faults(text, [SOURCE])}
+    assert kind in {finding.kind for finding in claim_faults(text, ClaimSource.of(SOURCE))}
 
 
 def test_a_pronoun_with_its_name_before_it_does_not_dangle() -> None:
-    assert claim_faults("statement_timeout: it was raised from 5 s to 30 s.", [SOURCE]) == ()
+    assert claim_faults("statement_timeout: it was raised from 5 s to 30 s.", ClaimSource.of(SOURCE)) == ()
 
 
 @pytest.mark.parametrize(
