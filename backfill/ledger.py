@@ -68,6 +68,11 @@ class LedgerBuilder:
         """Bytes without records, up to `byte_end`."""
         self._runs.append((byte_end, 0, fate))
 
+    def refs(self) -> frozenset[bytes]:
+        """The exchanges that are complete so far."""
+        found = (fate.outcome()[2] for _, _, fate in self._runs)
+        return frozenset(ref for ref in found if ref)
+
     def rows(self, size_bytes: int, file_digest: bytes) -> list[LedgerRow]:
         """The rows, tiling [0, size_bytes); bytes after the last record go to it."""
         runs: list[tuple[int, int, LedgerState, str, bytes | None]] = []

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from backfill import tables
+from backfill.checkpoints import ROLE, Checkpoints, write_checkpoints
 from backfill.cold import MARKER as COLD_MARKER
 from backfill.cold import cold_roots, is_cold, unpacked
 from backfill.cold import source_of as cold_source_of
@@ -24,6 +25,7 @@ from backfill.ids import fingerprint
 from backfill.manifest import ShardManifest, publish
 from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
 from backfill.sources import SOURCES_VERSION, read_unit
+from backfill.sources.checkpoint import Checkpoint
 from backfill.sources.registry import reader_named
 from backfill.sources.result import UnitResult
 from backfill.sources.units import UnitFile, gather
@@ -123,10 +125,12 @@ def scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], bo
     config = plan.bound_config()
     started = time.monotonic()
     results: list[UnitResult] = []
+    before = Checkpoints(run, plan, shard)
     for unit in plan.scan_shards[shard].units:
         if should_stop():
             raise Interrupted("stopped while reading transcripts")
-        results.append(_read(Path(plan.roots[unit.root]), unit, config.scan, config.distill.split_tokens))
+        root, checkpoint = Path(plan.roots[unit.root]), before.of(unit)
+        results.append(_read(root, unit, config.scan, config.distill.split_tokens, checkpoint))
     writers: dict[tuple[str, str], Callable[[Path], int]] = {
         (table.name, ".parquet"): partial(tables.write_table, table, rows)
         for table, rows in (
@@ -135,6 +139,9 @@ def scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], bo
             (tables.LEDGER, [row for result in results for row in result.ledger]),
         )
     }
+    kept = [(unit.root, result.kept) for unit, result in zip(plan.scan_shards[shard].units, results, strict=True)]
+    if any(checkpoint for _, checkpoint in kept):
+        writers[ROLE, ".zst"] = partial(write_checkpoints, [(root, c) for root, c in kept if c is not None])
     stats = shard_stats(results, plan.scan_shards[shard].units, time.monotonic() - started)
     return publish(run.exchanges, "scan", shard, plan.scan_fingerprint, writers, stats=stats)
 
@@ -180,16 +187,18 @@ def _cut(units: Sequence[PlannedUnit], shard_bytes: int) -> tuple[ScanShard, ...
     return tuple(shards)
 
 
-def _read(root: Path, unit: PlannedUnit, config: ScanConfig, split_tokens: int) -> UnitResult:
+def _read(
+    root: Path, unit: PlannedUnit, config: ScanConfig, split_tokens: int, checkpoint: Checkpoint | None
+) -> UnitResult:
     try:
         folder = cold_source_of(root)
         if folder is None:
             path = root if root.is_file() else root / unit.source
-            return _read_files(unit, [path, *(root / m.source for m in unit.members)], config, split_tokens)
+            return _read_files(unit, [path, *(root / m.source for m in unit.members)], config, split_tokens, checkpoint)
         keys = [(unit.source, unit.size_bytes, unit.mtime_ns)]
         keys += [(m.source, m.size_bytes, m.mtime_ns) for m in unit.members]
         with unpacked(folder, keys) as paths:
-            return _read_files(unit, paths, config, split_tokens)
+            return _read_files(unit, paths, config, split_tokens, checkpoint)
     except ShardError:
         reason = "damaged"
     except OSError as error:
@@ -202,9 +211,20 @@ def _read(root: Path, unit: PlannedUnit, config: ScanConfig, split_tokens: int) 
     return UnitResult(agent="", exchanges=[], occurrences=[], ledger=rows)
 
 
-def _read_files(unit: PlannedUnit, paths: Sequence[Path], config: ScanConfig, split_tokens: int) -> UnitResult:
+def _read_files(
+    unit: PlannedUnit, paths: Sequence[Path], config: ScanConfig, split_tokens: int, checkpoint: Checkpoint | None
+) -> UnitResult:
     members = [UnitFile(p, m.source, m.size_bytes) for p, m in zip(paths[1:], unit.members, strict=True)]
-    return read_unit(paths[0], unit.source, unit.size_bytes, config, split_tokens=split_tokens, members=members)
+    return read_unit(
+        paths[0],
+        unit.source,
+        unit.size_bytes,
+        config,
+        split_tokens=split_tokens,
+        members=members,
+        checkpoint=checkpoint,
+        keep=True,
+    )
 
 
 def _exchanges(results: Sequence[UnitResult]) -> Sequence[Exchange]:

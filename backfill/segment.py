@@ -37,6 +37,8 @@ from backfill.streams import Links, Opener, Stream
 
 SEGMENT_VERSION = 1
 OWN_MARKER = "backfill-distill/"
+# What a segmenter is made with, or yields.
+_FIXED = frozenset(("exchanges", "occurrences", "_acts", "_caps", "_emitted", "_redactor", "_split_bytes"))
 _NO_TURNS: set[str] = set()  # of exchanges that are complete, one for all: there may be a million
 
 
@@ -100,6 +102,17 @@ class Segmenter:
     def sessions(self) -> int:
         """Sessions with at least one exchange."""
         return sum(stream.running is not None for stream in self._streams.values())
+
+    def state(self) -> dict[str, Any]:
+        """What has been read so far decides by this alone; rows that are complete are not in it."""
+        for stream in self._streams.values():
+            stream.rest()
+        return {name: value for name, value in vars(self).items() if name not in _FIXED}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from a state of another segmenter of the same unit."""
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def silent(self) -> list[str]:
         """Sessions whose records opened no exchange, without those of the distiller."""

@@ -60,6 +60,13 @@ class Stream:
         if record.model:
             self.model = redactor.short(record.model)
 
+    def rest(self) -> None:
+        """Forgets what only saves work, and what a record said before secrets were replaced in it."""
+        self._written_cwd = ""
+        if self.opener is not None:
+            record = self.opener.record
+            record.acts, record.cwd, record.branch, record.model = [], "", "", ""
+
     def join(self, part: OpenPart, record: Record) -> None:
         """A record becomes part of an exchange, which takes the surroundings as they are now."""
         part.n_records = self.n

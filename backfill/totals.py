@@ -105,7 +105,7 @@ def shard_stats(results: Sequence[UnitResult], units: Sequence[PlannedUnit], sec
         secrets.update(result.secrets)
         for agent, session in result.silent:
             silent.setdefault(agent, set()).add(session)
-        ids = {e.exchange_id for e in result.exchanges}
+        ids = {e.exchange_id for e in result.exchanges} | result.earlier
         problems += check_ledger(result.ledger, unit.sizes, ids)
     return {
         "records": sum(states.values()),

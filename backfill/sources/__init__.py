@@ -17,7 +17,9 @@ from backfill.privacy import Redactor
 from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
 from backfill.sources.archives import folder_of, is_archive, read_archive
 from backfill.sources.base import FolderReader, Reader, Unit
+from backfill.sources.checkpoint import Checkpoint
 from backfill.sources.databases import MAGIC, DatabaseReader, read_database
+from backfill.sources.grown import Feed, ResumableReader
 from backfill.sources.look import HEAD_BYTES, is_index, is_too_deep, look
 from backfill.sources.registry import DATABASE_READERS, detect, reader_named
 from backfill.sources.registry import READERS as READERS
@@ -37,11 +39,14 @@ def read_unit(
     *,
     split_tokens: int = 1500,
     members: Sequence[UnitFile] = (),
+    checkpoint: Checkpoint | None = None,
+    keep: bool = False,
 ) -> UnitResult:
     """Reads the first `size_bytes` bytes of one file, with the `members` over which its session is spread.
 
     `source` is its POSIX path below its SOURCE. Raises OSError when the file cannot be read, ConfigError when
-    `config.agent` names no reader. Bytes that the file no longer has are quarantined as `shrunk`.
+    `config.agent` names no reader. Bytes that the file no longer has are quarantined as `shrunk`. With `keep` the
+    result of a file of lines has what a later reading needs to go on; such a `checkpoint` is used where it fits.
     """
     forced = None if config.agent == "auto" else reader_named(config.agent)
     first = UnitFile(path, source, size_bytes)
@@ -72,8 +77,14 @@ def read_unit(
         version = reader.version * 1000 + SEGMENT_VERSION
         folder = _project(source)
         segmenter = Segmenter(reader.name, source, version, settings, redactor, folder)
-        for record in reader.records(unit):
-            segmenter.feed(record)
+        kept, earlier = None, frozenset[bytes]()
+        if keep and isinstance(reader, ResumableReader):
+            feed = Feed(reader, segmenter, unit, Redactor(config.privacy))
+            feed.read(checkpoint, file)
+            kept, earlier = feed.kept, feed.earlier
+        else:
+            for record in reader.records(unit):
+                segmenter.feed(record)
     segmenter.finish()
     return UnitResult(
         reader.name,
@@ -84,6 +95,8 @@ def read_unit(
         unit.decode_errors,
         segmenter.sessions(),
         [(reader.name, session) for session in segmenter.silent()],
+        kept=kept,
+        earlier=earlier,
     )
 
 

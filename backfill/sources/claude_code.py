@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import xxhash
 
 from backfill.records import (
     Act,
@@ -42,6 +43,7 @@ _SESSIONLESS = frozenset(("summary", "file-history-snapshot"))
 _FOREIGN = frozenset(("payload", "event_msg", "provenance", "systemPayload", "role"))
 _SYNTHETIC = "<synthetic>"
 _WARMUP = "Warmup"
+_packed = msgspec.msgpack.Encoder().encode
 
 
 class ClaudeCodeReader:
@@ -49,6 +51,11 @@ class ClaudeCodeReader:
 
     name = "claude_code"
     version = 1
+
+    @property
+    def state_classes(self) -> tuple[type[Any], ...]:
+        """What a state is made of."""
+        return (_Pass,)
 
     def claims(self, head: Head) -> bool:
         """By the first record of a known type that carries a message, a session or a title."""
@@ -68,13 +75,24 @@ class ClaudeCodeReader:
 
     def records(self, unit: Unit) -> Iterator[Record]:
         """One record per line; of a torn line one per whole object on it."""
-        pass_ = _Pass(unit)
+        return self.go_on(self.begin(unit), unit)
+
+    def begin(self, unit: Unit) -> _Pass:
+        """The state before the first line."""
+        return _Pass(unit)
+
+    def go_on(self, state: _Pass, unit: Unit) -> Iterator[Record]:
+        """The records of the lines from where the unit has been read to."""
         decoder = Decoder(Line, lenient, _is_record, unit)
         for piece, line, acts in decoder.read(lines(unit)):
             if line is None:
                 yield Record(piece.start, piece.end, acts)
             else:
-                yield pass_.record(piece.start, piece.end, line)
+                yield state.record(piece.start, piece.end, line)
+
+    def end(self, state: _Pass) -> Iterator[Record]:
+        """Nothing waits for a later line."""
+        return iter(())
 
 
 class _Pass:
@@ -284,12 +302,17 @@ def _result_text(content: str | list[Inner] | None) -> str:
     return "\n".join(text for text in texts if text)
 
 
+def _stable_hash(value: Any) -> int:
+    """Equal in every process, so that a reading may go on in another; 63 bits of XXH3."""
+    return xxhash.xxh3_64_intdigest(_packed(value)) >> 1
+
+
 def _block_key(message_id: str, blocks: list[Block]) -> int:
-    """Identity of what a line says of its message; equal keys within a process mean equal content."""
+    """Identity of what a line says of its message; equal keys mean equal content."""
     if any(block.type == "tool_use" and not block.id for block in blocks):
         return 0
     parts = tuple((b.type, b.text, b.thinking, b.id, b.tool_use_id) for b in blocks)
-    return hash((message_id, parts)) if parts else 0
+    return _stable_hash((message_id, parts)) if parts else 0
 
 
 def _is_record(line: Line) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from backfill.records import Act, AgentText, Compacted, Prompt, Record, Skip, Thinking, Titled, ToolResult, ToolUse
 from backfill.sources.base import Head, Unit, parse_arguments, parse_time
-from backfill.sources.doubles import COPY, Doubles
+from backfill.sources.doubles import COPY, Doubles, Held
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.loose import loosely, mapping, objects, one_of, readable, string
 from backfill.sources.typed import user_acts
@@ -86,6 +86,11 @@ class CodexReader:
     name = "codex"
     version = 1
 
+    @property
+    def state_classes(self) -> tuple[type[Any], ...]:
+        """What a state is made of."""
+        return (_Rollout, Doubles, Held)
+
     def claims(self, head: Head) -> bool:
         """By a line with a payload of a known type, by the header of an old rollout, or by its bare items."""
         first = head.objects[0] if head.objects else {}
@@ -107,8 +112,17 @@ class CodexReader:
 
     def records(self, unit: Unit) -> Iterator[Record]:
         """One record per line."""
+        rollout = self.begin(unit)
+        yield from self.go_on(rollout, unit)
+        yield from self.end(rollout)
+
+    def begin(self, unit: Unit) -> _Rollout:
+        """The state before the first line."""
+        return _Rollout(unit)
+
+    def go_on(self, rollout: _Rollout, unit: Unit) -> Iterator[Record]:
+        """The records of the lines from where the unit has been read to, but for events that wait for their item."""
         decoder = Decoder(_Line, _lenient, _is_record, unit)
-        rollout = _Rollout(unit)
         for piece, line, acts in decoder.read(lines(unit)):
             if line is None:
                 yield from rollout.doubles.other(Record(piece.start, piece.end, acts))
@@ -119,7 +133,10 @@ class CodexReader:
                 yield from rollout.item(piece.start, piece.end, item, item.timestamp or item.created_at)
             else:
                 yield from rollout.line(piece.start, piece.end, line, item)
-        yield from rollout.doubles.finish()
+
+    def end(self, rollout: _Rollout) -> Iterator[Record]:
+        """What waited."""
+        return rollout.doubles.finish()
 
 
 class _Rollout:

@@ -21,7 +21,7 @@ _SAME_WORDS = 0.6
 
 
 @dataclass(slots=True)
-class _Held:
+class Held:
     """A record that waits; an `event` of it does so for its item, `ordinal` is its place in the session."""
 
     record: Record
@@ -35,7 +35,7 @@ class Doubles:
     """Pairs the events of one session with its items; `kind` is "user" or "agent"."""
 
     def __init__(self) -> None:
-        self._held: list[_Held] = []
+        self._held: list[Held] = []
         self._said: list[tuple[str, str]] = []  # items since the other side spoke that no event has repeated yet
 
     def event(self, record: Record, kind: str, text: str, ordinal: int) -> Iterator[Record]:
@@ -45,7 +45,7 @@ class Doubles:
                 del self._said[i]
                 record.acts = [Skip(COPY)]
                 return self.other(record)
-        self._held.append(_Held(record, kind, text, ordinal, event=True))
+        self._held.append(Held(record, kind, text, ordinal, event=True))
         return self._ready()
 
     def item(self, record: Record, kind: str, text: str) -> Iterator[Record]:
@@ -68,7 +68,7 @@ class Doubles:
         """A record that is neither."""
         if not self._held:
             return iter((record,))
-        self._held.append(_Held(record))
+        self._held.append(Held(record))
         return self._ready()
 
     def turn(self, kind: str) -> None:

@@ -50,12 +50,15 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
 
 def lines(unit: Unit) -> Iterator[Line]:
-    """The lines of a unit that are not blank. Memory is bounded by MAX_LINE_BYTES plus one block."""
-    at = 0  # offset of `rest`
+    """The lines of a unit that are not blank, from where it has been read to.
+
+    Memory is bounded by MAX_LINE_BYTES plus one block.
+    """
+    at = unit.bytes_read  # offset of `rest`
     rest = b""
     parts: list[bytes] = []  # of a line longer than a block, before `rest`
     held = 0
-    left = unit.size_bytes
+    left = unit.size_bytes - at
     while left > 0:
         block = unit.read(min(_BLOCK_BYTES, left))
         if not block:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from backfill.sources.checkpoint import Checkpoint
 from backfill.spill import ExchangeRows
 from backfill.types import Exchange, LedgerRow, Occurrence
 
@@ -18,7 +19,8 @@ class UnitResult:
     """What one unit yields. `agent` is empty where no reader knows it; `secrets` counts replacements by type.
 
     `silent` are sessions (agent, session id) without an exchange. `formats` has the counts by agent where the unit is
-    a container of several files.
+    a container of several files. `kept` lets a later reading go on, `earlier` are the exchanges that the reading before
+    this one gave.
     """
 
     agent: str
@@ -30,6 +32,8 @@ class UnitResult:
     sessions: int = 0
     silent: list[tuple[str, str]] = field(default_factory=list)
     formats: dict[str, Counter[str]] = field(default_factory=dict)
+    kept: Checkpoint | None = None
+    earlier: frozenset[bytes] = frozenset()
 
 
 def counted(result: UnitResult, sizes: Mapping[str, int]) -> Counter[str]:
