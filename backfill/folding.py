@@ -35,8 +35,11 @@ def near_copies(kept: Sequence[Hit], hit: Hit) -> int:
 
 def scores_agree(one: Mapping[str, float], other: Mapping[str, float], within: float) -> bool:
     """Whether every signal that both have gives them the same score, but for the part `within` of it."""
-    pairs = [(one[name], other[name]) for name in one.keys() & other.keys()]
-    return all(abs(a - b) <= within * max(abs(a), abs(b), 0.1) for a, b in pairs)
+    for name, a in one.items():
+        b = other.get(name)
+        if b is not None and abs(a - b) > within * max(abs(a), abs(b), 0.1):
+            return False
+    return True
 
 
 def _alike_in_size(one: Hit, other: Hit) -> bool:
