@@ -1,0 +1,116 @@
+"""A web page and a JSON API over a bundle, on this machine alone: search, palace, timeline, claims. Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from backfill.commands.printing import print_json
+from backfill.errors import UsageError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+HOST = "127.0.0.1"
+DEFAULT_PORT = 8790
+# Searches hold the interpreter's lock for most of their time; more threads would only make each one slower.
+WORKERS = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `backfill serve`."""
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0: any free one ({DEFAULT_PORT})")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.add_argument("--trust-encoder", action="store_true", help="load the bundle's encoder, whoever made it")
+    parser.add_argument("--json", action="store_true", help="one line of JSON on stdout, once the server answers")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until it is told to stop; Ctrl-C and TERM end it with 0."""
+    try:
+        import uvicorn
+
+        from backfill.web.app import make_app
+        from backfill.web.follow import Follower, warm_up
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the web page needs the package {error.name}", hint="pip install '.[query,web]'") from error
+    if not 0 <= args.port <= 65_535:
+        raise UsageError(f"a port is 0 to 65535, not {args.port}")
+    executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="bundle")
+    follower = Follower(args.bundle, executor, trust_encoder=args.trust_encoder)
+    listener = _listen(args.port)
+    port = int(listener.getsockname()[1])
+    executor.submit(warm_up, follower.current().bundle)
+    config = uvicorn.Config(
+        make_app(follower, executor, port=port), lifespan="off", ws="none", access_log=False, log_level="warning",
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    with _stopped_by_signals(server):
+        threading.Thread(target=_announce, args=(server, args, port), daemon=True).start()
+        server.run(sockets=[listener])
+    executor.shutdown(wait=False, cancel_futures=True)
+    return 0
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        hint = "--port 0 takes any free one"
+        raise UsageError(f"port {port} cannot be opened: {error.strerror}", hint=hint) from error
+    return listener
+
+
+def _announce(server: uvicorn.Server, args: argparse.Namespace, port: int) -> None:
+    """Says where the page is, once it is there."""
+    while not server.started:
+        if server.should_exit:
+            return
+        threading.Event().wait(0.02)
+    url = f"http://{HOST}:{port}/"
+    if args.json:
+        print_json({"url": url, "port": port, "bundle": str(args.bundle), "ok": True})
+    else:
+        print(f"{url}  (Ctrl-C ends it)")
+    sys.stdout.flush()
+    if args.open:
+        import webbrowser
+
+        webbrowser.open(url)
+
+
+@contextmanager
+def _stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """Ctrl-C and TERM end the server in order; a second one does not wait for what is in flight."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    # uvicorn would raise the signal again at its end, and with it the exit code of a failure.
+    server.capture_signals = _nothing  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
