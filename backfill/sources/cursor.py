@@ -176,9 +176,10 @@ class _Blocks:
         typed: list[Act] = []
         has_image = False
         for block in blocks:
-            if block.get("type") in _RESULTS:
+            kind = string(block.get("type"))
+            if kind in _RESULTS:
                 results.append(self._result(block))
-            elif block.get("type") == "text":
+            elif kind == "text":
                 text = string(block.get("text"))
                 queries = _QUERY.findall(text)
                 typed += [Prompt(q) for q in queries if q] if queries else user_acts(text)
@@ -190,7 +191,7 @@ class _Blocks:
         return acts or [Skip("empty")]
 
     def _agent(self, block: dict[str, Any]) -> list[Act]:
-        kind = block.get("type")
+        kind = string(block.get("type"))
         if kind in _CALLS:
             self._n += 1
             name = string(block.get("name")) or string(block.get("toolName"))

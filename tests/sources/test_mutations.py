@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.sources.mutations import corpus, draw, examine
 from tests.sources.small_files import CASES as SMALL
 from tests.sources.test_archives import FILES, ends, zipped
 from tests.sources.test_archives import read as read_archive
+from tests.sources.test_contract import CASES
 
 
 @pytest.mark.parametrize("start", range(0, 160, 40))
@@ -32,6 +34,18 @@ def test_the_drawing_reaches_every_format_and_repeats() -> None:
 @pytest.mark.parametrize("value", [10**400, -(10**400), 1e308, float("inf"), float("-inf"), float("nan")])
 def test_a_number_beyond_any_time_is_none(value: float) -> None:
     assert parse_time(value, "UTC") == (None, False)
+
+
+@pytest.mark.parametrize("given", [b"[]", b"{}", b"7"])
+def test_a_value_of_another_type_costs_itself_alone(tmp_path: Path, given: bytes) -> None:
+    values = re.compile(rb'(?<=:)\s*"(?:[^"\\\n]|\\.)*"')
+    for case in CASES:
+        for n, value in enumerate(values.finditer(case.data)):
+            if n % (2 if given == b"[]" else 8):
+                continue  # lists, which no set can look up, are the commonest fault
+            data = case.data[: value.start()] + given + case.data[value.end() :]
+            result = read(tmp_path, data, source=case.source, agent=case.agent)
+            assert check(result.ledger, {case.source: len(data)}, {e.exchange_id for e in result.exchanges}) == []
 
 
 def test_a_sender_that_is_a_list_is_skipped(tmp_path: Path) -> None:
