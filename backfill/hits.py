@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backfill.errors import BundleError
+from backfill.recent import Recent
 from backfill.trees import iso, plain
 
 if TYPE_CHECKING:
     from backfill.bundle import Segment
+    from backfill.claim_search import ClaimHit
     from backfill.filters import Filters, Mask
 
 _EXCHANGE = ("user_text", "agent_text", "part")
 _OBJECT = ("exchange_core", "specific_context", "room_assignments", "files_touched", "tier")
+_MASKS = 16
 OCCURRENCE_COLUMNS = ("agent", "session_id", "source", "byte_start", "byte_end", "project", "started_at")
 
 
@@ -47,8 +50,8 @@ class Hit:
     """One found exchange. `started_at` is ISO 8601 in UTC; `signals` are the raw scores that were fused.
 
     `places` are all places where it stands, the shown one first, and after these the places of the near copies that
-    were folded into it, whose ids `folded` lists. `claim` is the claim that was found, in mode claims; `note` says why
-    a closest miss is none of the hits.
+    were folded into it, whose ids `folded` lists. In mode claims, `claim` is the text of the claim that was found and
+    `found_claim` all of it. `note` says why a closest miss is none of the hits.
     """
 
     exchange_id: str
@@ -71,11 +74,12 @@ class Hit:
     note: str = ""
     places: tuple[Location, ...] = ()
     folded: tuple[str, ...] = ()
+    found_claim: ClaimHit | None = None
 
     def to_tree(self) -> dict[str, Any]:
         """As JSON prints it; an empty claim or note is left out."""
         tree: dict[str, Any] = plain(self)
-        return {name: value for name, value in tree.items() if value or name not in ("claim", "note")}
+        return {name: value for name, value in tree.items() if value or name not in ("claim", "note", "found_claim")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def read_hits(places: Sequence[Place], filters: Filters | None = None) -> list[H
 
 def _segment_hits(segment: Segment, places: Sequence[Place], filters: Filters | None) -> list[Hit]:
     docs = segment.docs
-    meets = filters.occurrence_mask(segment) if filters is not None and filters.on_occurrences else None
+    meets = _meets(segment, filters) if filters is not None and filters.on_occurrences else None
     exchange_at = [int(docs.exchange_row[p.doc]) for p in places]
     object_at = [int(docs.object_row[p.doc]) for p in places]
     occurrence_at = [_occurrence(segment, p.doc, meets) for p in places]
@@ -123,6 +127,15 @@ def _segment_hits(segment: Segment, places: Sequence[Place], filters: Filters | 
         ]
     except (KeyError, TypeError) as error:
         raise BundleError(f"segment {segment.name} holds a row that is none of its table's") from error
+
+
+def _meets(segment: Segment, filters: Filters) -> Mask:
+    recent: Recent[Mask] = segment.once("=masks", Recent, _MASKS)
+    mask = recent.get(filters)
+    if mask is None:
+        mask = filters.occurrence_mask(segment)
+        recent.put(filters, mask, 1)
+    return mask
 
 
 def occurrence_rows(segment: Segment, doc: int) -> list[int]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from backfill import signals
 from backfill.bundle_manifest import SearchDefaults
-from backfill.claim_index import claim_rows
+from backfill.claim_search import read_claims
 from backfill.delivery import Passage, best_match, hit_passages, query_terms
 from backfill.errors import BundleError, UsageError
 from backfill.filters import Filters, one_of
@@ -117,6 +117,9 @@ def search(
     if exact:
         mask = exact_mask(bundle, exact, mask)
     ranking = rank(bundle, question, mode, mask) if mask.any() else EMPTY
+    # Who narrows the scope wants the nearest within it, however far.
+    if mode == "default" and filters.empty and not exact and _is_far(ranking, settings.min_cosine):
+        ranking = EMPTY
     if per_session:
         ranking = _best_of_sessions(bundle, ranking)
     hits = _folded_hits(bundle, ranking, k, filters) if fold else _hits(bundle, ranking, k, filters)
@@ -160,6 +163,17 @@ def _check_mode(bundle: Bundle, mode: str) -> None:
         raise UsageError(f"this bundle has no layer for the mode {mode}", hint=f"it has: {', '.join(working)}")
 
 
+def _is_far(ranking: Ranking, min_cosine: float) -> bool:
+    """Whether no candidate has a word of the query, and none is near in meaning: then the history has no answer."""
+    if not ranking.signals:
+        return False
+    by_vector = [scores for name, scores in ranking.signals.items() if name.endswith("vector")]
+    by_words = [scores for name, scores in ranking.signals.items() if not name.endswith("vector")]
+    if any((scores > 0).any() for scores in by_words) or not by_vector:
+        return False
+    return all(not (scores >= min_cosine).any() for scores in by_vector)
+
+
 def _best_of_sessions(bundle: Bundle, ranking: Ranking) -> Ranking:
     """The best document of each session; of equals the first."""
     order = np.argsort(-ranking.scores, kind="stable")
@@ -178,8 +192,8 @@ def _read(bundle: Bundle, places: Sequence[Place], filters: Filters) -> list[Hit
     numbers = [place.claim for place in places if place.claim >= 0]
     if not numbers:
         return hits
-    claims = claim_rows(bundle, np.array(numbers, np.int64))
-    return [replace(hit, claim=claim.text) for hit, claim in zip(hits, claims, strict=True)]
+    claims = read_claims(bundle, np.array(numbers, np.int64))
+    return [replace(hit, claim=claim.text, found_claim=claim) for hit, claim in zip(hits, claims, strict=True)]
 
 
 def _folded_hits(bundle: Bundle, ranking: Ranking, k: int, filters: Filters) -> list[Hit]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_QUERY_CHARS = 100_000
 MIN_DEPTH = 100
+MAX_SETTING = 1e6
 
 _VECTOR_SIGNALS = ("vector", "verbatim-vector", "claims-vector")
 
@@ -75,6 +76,7 @@ def question_of(
     # The name that bundles of the first version give to a weighted sum.
     fusion = "weighted" if settings.fusion == "minmax" else one_of("fusion", settings.fusion, list(FUSIONS))
     one_of("normalization", settings.normalization, list(NORMALIZATIONS))
+    _check_numbers(settings)
     words, exact = take_apart(text)
     return Question(
         text=words,
@@ -86,6 +88,14 @@ def question_of(
         kind=kind,
         every=bool(exact),
     )
+
+
+def _check_numbers(settings: SearchDefaults) -> None:
+    """A bundle's settings may be a stranger's: none of them may turn scores into something that cannot be ordered."""
+    weights = settings.weights.values()
+    numbers = (*weights, settings.session_prior, settings.k1 or 0.0, settings.b or 0.0, float(settings.rrf_k))
+    if not all(0.0 <= number <= MAX_SETTING for number in numbers) or (settings.b or 0.0) > 1.0:
+        raise UsageError(f"a search setting lies outside 0 to {MAX_SETTING:,.0f} (b: 0 to 1)")
 
 
 def query_encoder(bundle: Bundle) -> tuple[Embedder | None, str]:

@@ -222,6 +222,35 @@ def test_a_session_prior_lifts_the_other_exchanges_of_the_best(made: Fixture, bu
     assert lifted[0].score == pytest.approx(2 * plain[0].score)
 
 
+def test_a_question_that_the_history_does_not_answer_finds_nothing_and_says_what_is_nearest(bundle: Bundle):
+    settings = replace(bundle.manifest.index, min_cosine=2.0)
+    result = bundle.search("xylophone", settings=settings)
+    assert result.hits == ()
+    assert result.closest_miss is not None
+    assert result.closest_miss.note == "nearest in meaning; no word in common"
+    assert bundle.search("xylophone", settings=replace(settings, min_cosine=0.0)).hits
+    assert bundle.search("deadlock", settings=settings).hits
+    assert bundle.search("xylophone", settings=settings, project="shop/*").hits
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": {"bm25": -1.0}}, {"weights": {"bm25": float("inf")}}, {"weights": {"vector": float("nan")}},
+        {"session_prior": -0.1}, {"rrf_k": -61}, {"b": 1.5}, {"k1": -1.0},
+    ],
+)  # fmt: skip
+def test_settings_that_would_upset_the_order_are_refused(bundle: Bundle, change: dict[str, object]):
+    with pytest.raises(UsageError, match="a search setting lies outside"):
+        bundle.search("deadlock", settings=replace(bundle.manifest.index, **change))
+
+
+def test_masks_of_filters_are_remembered_and_never_changed(made: Fixture, bundle: Bundle):
+    for _ in range(3):
+        assert found(made, bundle.search('"row locks" retry', project="shop/*").hits) == ["migrate"]
+        assert len(bundle.search("retry", project="shop/*").hits) == 4
+
+
 def test_constants_of_bm25_can_be_given(bundle: Bundle):
     flat = bundle.search("migration", mode="verbatim-bm25", settings=SearchDefaults(b=0.0, k1=0.0)).hits
     assert len({hit.score for hit in flat}) == 1

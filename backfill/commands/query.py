@@ -106,7 +106,7 @@ def _hit_lines(rank: str, hit: Hit, bundle: Path, passages: Sequence[Passage]) -
     day = (hit.started_at or "undated")[:10]
     where = clean_line(hit.project) or "no project"
     yield "bold", f"{rank:>2}. {day}  {where}  {hit.exchange_id[:ID_DIGITS]}  score {hit.score:.3f}"
-    for style, text in (("green", hit.claim), ("cyan", hit.exchange_core), ("yellow", hit.specific_context)):
+    for style, text in (("green", _claim(hit)), ("cyan", hit.exchange_core), ("yellow", hit.specific_context)):
         if text:
             yield style, f"    {clean_line(text)}"
     names = [f"{what}: {', '.join(map(clean_line, items))}" for what, items in _lists(hit) if items]
@@ -114,6 +114,14 @@ def _hit_lines(rank: str, hit: Hit, bundle: Path, passages: Sequence[Passage]) -
         yield "dim", f"    {'   '.join(names)}"
     for passage in passages:
         yield from _verbatim(passage, f"backfill show {clean_line(str(bundle))} {hit.exchange_id[:ID_DIGITS]}")
+
+
+def _claim(hit: Hit) -> str:
+    claim = hit.found_claim
+    if claim is None:
+        return ""
+    gone = f" (replaced by: {claim.replacement or claim.superseded_by})" if claim.superseded_by else ""
+    return f"{claim.kind}, {claim.date or 'undated'}: {claim.text}{gone}"
 
 
 def _lists(hit: Hit) -> tuple[tuple[str, tuple[str, ...]], ...]:
