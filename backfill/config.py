@@ -119,7 +119,8 @@ class IndexConfig:
     `k1` and `b` are BM25's. The default mode takes the `depth` best of each signal whose weight is not 0 and that the
     bundle has, and fuses them: `weighted` and `combmnz` after `normalization`, `rrf` by ranks. Signals: `bm25` (verbatim;
     `title`, `rooms` and `files` add those fields to it), `vector` (distilled), and the others by their names.
-    `session_prior` is what part of its session's best score an exchange gets on top.
+    `session_prior` is what part of its session's best score an exchange gets on top. Where no exchange has a word of
+    the query and none has a vector of `min_cosine` to its, nothing was found.
     """
 
     k1: float = 1.5
@@ -137,6 +138,7 @@ class IndexConfig:
     weight_files: float = 0.0
     session_prior: float = 0.0
     rrf_k: int = 60
+    min_cosine: float = 0.3
     depth: int = 200
 
     def recorded(self) -> dict[str, Any]:
@@ -146,7 +148,7 @@ class IndexConfig:
             for f in dataclasses.fields(self)
             if f.name.startswith("weight_")
         }
-        kept = ("fusion", "normalization", "session_prior", "depth", "rrf_k")
+        kept = ("fusion", "normalization", "session_prior", "min_cosine", "depth", "rrf_k")
         return {**{name: getattr(self, name) for name in kept}, "weights": {n: w for n, w in weights.items() if w}}
 
 
