@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from backfill.ids import args_digest, canonical_json, content_id, exchange_id
+from backfill.ids import args_digest, canonical_json, content_id, exchange_id, text_digest
 from backfill.ledger import Fate
 from backfill.nesting import WALKED_DEPTH, too_deep
 from backfill.privacy import Redactor
@@ -21,6 +21,7 @@ JOIN = "\n\n"
 LATER_PART_PROMPT_CHARS = 400
 _RESULT_BEGINNING_CHARS = 4096
 _SEARCHED_WHOLE = 3  # a result of so many budgets is searched whole: two ends with their slack would cost as much
+_NO_ARGUMENTS = args_digest("")
 _TOO_DEEP = "[arguments nested too deep]"
 _READABLE_KEYS = ("command", "cmd", "query", "pattern", "url", "prompt", "description", "script", "code", "input")
 
@@ -45,7 +46,7 @@ class OpenTool:
         self.call_id = ""
         self.name = ""
         self.arguments: Any = ""
-        self.digest = args_digest("")
+        self.digest = _NO_ARGUMENTS
         self.input = ""
         self.head = ""
         self.tail = ""
@@ -61,7 +62,7 @@ class OpenTool:
         self.name = redactor.short(name)
         self.cwd = cwd
         self.arguments, canonical = _clean_arguments(arguments, redactor)
-        self.digest = args_digest(canonical)
+        self.digest = text_digest(canonical)
         self.input = cut_text(_readable(self.arguments, canonical), caps.input_bytes)[0]
 
     def result(self, text: str, caps: Caps, redactor: Redactor) -> None:
@@ -108,7 +109,7 @@ class OpenPart:
         self.tools: list[OpenTool] = []
         self.added: list[str] = []  # texts from the queue
         self.n_turns = 0
-        self.user_bytes = len(exchange.prompt_text(number).encode())
+        self.user_bytes = utf8_bytes(exchange.prompt_text(number))
         self.agent_bytes = 0
         self.byte_start = record.start
         self.byte_end = record.end
@@ -126,7 +127,7 @@ class OpenPart:
 
     def say(self, text: str) -> None:
         """Adds a text of the agent."""
-        self.agent_bytes += len(text.encode()) + (len(JOIN) if self.agent_texts else 0)
+        self.agent_bytes += utf8_bytes(text) + (len(JOIN) if self.agent_texts else 0)
         self.agent_texts.append(text)
 
     def release(self) -> None:
@@ -183,11 +184,18 @@ class OpenExchange:
     def add_prompt(self, text: str) -> None:
         """A further prompt before the agent has done anything."""
         self.prompts.append(text)
-        self.part.user_bytes = len(self.prompt_text(0).encode())
+        self.part.user_bytes = utf8_bytes(self.prompt_text(0))
+
+
+def utf8_bytes(text: str) -> int:
+    """The length of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def cut_text(text: str, budget_bytes: int) -> tuple[str, int]:
     """The beginning of a text within a budget, cut at a line end where one is near, and the bytes left out."""
+    if len(text) <= budget_bytes and text.isascii():
+        return text, 0
     raw = text.encode()
     if len(raw) <= budget_bytes:
         return text, 0
@@ -205,12 +213,15 @@ def ends_of(text: str, budget_bytes: int, redactor: Redactor) -> tuple[str, str,
     if len(text) > _SEARCHED_WHOLE * budget_bytes:
         beginning, end = redactor.beginning(text, n_head + 1)  # one more, so that the cut finds its line end
         ending, start = redactor.ending(text, n_tail + 1)
-        middle_bytes = len(text[end:start].encode())
+        middle_bytes = utf8_bytes(text[end:start])
         first, last = beginning.encode(), ending.encode()
     else:
-        first = last = redactor.text(text).encode()
+        text = redactor.text(text)
+        if len(text) <= budget_bytes and text.isascii():
+            return text, "", 0
+        first = last = text.encode()
         if len(first) <= budget_bytes:
-            return first.decode(), "", 0
+            return text, "", 0
     head, tail = _head(first, n_head), _tail(last, n_tail)
     total = len(first) + middle_bytes + (len(last) if middle_bytes else 0)
     return head.decode(), tail.decode(), total - len(head) - len(tail)
@@ -240,30 +251,31 @@ def _tail(raw: bytes, budget: int) -> bytes:
     return raw[line_end + 1 :] if line_end >= 0 else raw[start:]
 
 
-def _clean_arguments(arguments: Any, redactor: Redactor) -> tuple[Any, str]:
-    """The arguments without secrets, and their canonical JSON (of text: the text)."""
+def _clean_arguments(arguments: Any, redactor: Redactor) -> tuple[Any, bytes]:
+    """The arguments without secrets, and the UTF-8 of their canonical JSON (of text: the text)."""
     if isinstance(arguments, str):
         text = redactor.text(arguments)
-        return text, text
+        return text, text.encode()
     try:
         data = canonical_json(arguments)
         if too_deep(data, WALKED_DEPTH):
-            return _TOO_DEEP, _TOO_DEEP
-        canonical = data.decode()
-        if redactor.suspects(canonical):
+            return _TOO_DEEP, _TOO_DEEP.encode()
+        if redactor.suspects(data):
             arguments = redactor.tree(arguments)
-            canonical = canonical_json(arguments).decode()
+            data = canonical_json(arguments)
     except RecursionError:
-        return _TOO_DEEP, _TOO_DEEP
-    return arguments, canonical
+        return _TOO_DEEP, _TOO_DEEP.encode()
+    return arguments, data
 
 
-def _readable(arguments: Any, canonical: str) -> str:
+def _readable(arguments: Any, canonical: bytes) -> str:
     if isinstance(arguments, dict):
         for key in _READABLE_KEYS:
             value = arguments.get(key)
-            if isinstance(value, str) and value:
+            if not value:
+                continue
+            if isinstance(value, str):
                 return value
-            if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            if isinstance(value, list) and all(isinstance(item, str) for item in value):
                 return " ".join(value)
-    return canonical
+    return canonical.decode()

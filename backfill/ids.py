@@ -56,7 +56,11 @@ def canonical_json(value: Any) -> bytes:
 
 def args_digest(arguments: Any) -> bytes:
     """16-byte digest of a tool call's arguments: canonical JSON of an object, or the text itself."""
-    data = arguments.encode() if isinstance(arguments, str) else canonical_json(arguments)
+    return text_digest(arguments.encode() if isinstance(arguments, str) else canonical_json(arguments))
+
+
+def text_digest(data: bytes) -> bytes:
+    """`args_digest` of arguments whose canonical JSON, or text, is at hand as UTF-8."""
     return hashlib.blake2b(data, digest_size=ID_BYTES).digest()
 
 

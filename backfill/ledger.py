@@ -55,17 +55,21 @@ class LedgerBuilder:
         self.source = source
         self._runs: list[tuple[int, int, Fate]] = []  # (byte_end, n_records, fate)
         self._scattered = False
+        self._last: Fate | None = None  # of the last run
 
     def add(self, byte_end: int, fate: Fate, *, scattered: bool = False) -> None:
         """One record that ends at `byte_end`; `scattered` ones come in another order than the file's."""
-        self._scattered |= scattered
-        if self._runs and self._runs[-1][2] is fate and not scattered:
+        if scattered:
+            self._scattered = True
+        elif fate is self._last:
             self._runs[-1] = (byte_end, self._runs[-1][1] + 1, fate)
-        else:
-            self._runs.append((byte_end, 1, fate))
+            return
+        self._last = fate
+        self._runs.append((byte_end, 1, fate))
 
     def cover(self, byte_end: int, fate: Fate) -> None:
         """Bytes without records, up to `byte_end`."""
+        self._last = fate
         self._runs.append((byte_end, 0, fate))
 
     def refs(self) -> frozenset[bytes]:

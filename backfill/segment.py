@@ -72,6 +72,7 @@ class Segmenter:
         self._streams: dict[str, Stream] = {}
         self._links = Links()
         self._apart: dict[tuple[Any, str], Fate] = {}
+        self._skipped: dict[str, Fate] = {}  # by reason, one for all records skipped with it
         self._blocks: dict[int, Fate] = {}
         self._acts: dict[type[Any], Callable[[Stream, Record, Any], Fate | None]] = {
             Prompt: self._prompt,
@@ -135,7 +136,8 @@ class Segmenter:
             original = self._blocks.get(block)
         if original is not None:
             return Fate("duplicate", original=original)
-        stream.notice(record, self._redactor)
+        if record.cwd != stream.noticed_cwd or record.branch != stream.noticed_branch or record.model:
+            stream.notice(record, self._redactor)
         fate = self._acted(stream, record)
         if uuid:
             self._links.remember(record, stream, fate)
@@ -148,7 +150,7 @@ class Segmenter:
         if not stream.own:
             for act in record.acts:
                 if isinstance(act, Skip):
-                    fate = fate or self._apart_fate(act.reason)
+                    fate = fate or self._skipped.get(act.reason) or self._apart_fate(act.reason)
                 else:
                     fate = self._acts[type(act)](stream, record, act) or fate
         if stream.own:
@@ -167,6 +169,8 @@ class Segmenter:
         fate = self._apart.get((state, reason))
         if fate is None:
             fate = self._apart[state, reason] = Fate(state, reason)
+            if state == "skipped":
+                self._skipped[reason] = fate
         return fate
 
     # -- prompts --------------------------------------------------------------------------------------------------

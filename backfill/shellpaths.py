@@ -33,6 +33,9 @@ _WORD = re.compile(
 )
 _PIECE = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\([\s'\"\\$`()&;|<>*?\[\]#!{}])|(.)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_APPLIES = re.compile(r"\b(?:git apply|patch)\b")
+_INLINE = re.compile(r"-[a-z]*c|/[cC]|-Command")
+_ROOTED = re.compile(r"[A-Za-z]:[\\/]")
 _NOT_PLAIN = re.compile(r"[$`*?\n]|\{[^}]*,|://|^-|^\d+$")
 
 _WRAPPERS = word_set("sudo time env nohup command exec builtin nice stdbuf doas then do else if while until ! {")
@@ -58,7 +61,7 @@ def command_paths(command: str, depth: int = 0) -> Iterator[tuple[str, FileActio
             yield from patch_paths(body)
         command = _PATCH_BODY.sub("", command)
     if "<<" in command:
-        if re.search(r"\b(?:git apply|patch)\b", command):
+        if _APPLIES.search(command):
             for match in _HEREDOC.finditer(command):
                 yield from diff_paths(match[4])
         command = _HEREDOC.sub(lambda m: m[3] + "\n", command)
@@ -164,7 +167,7 @@ def _unwrap(words: list[str]) -> list[str]:
 
 def _inline(argv: list[str]) -> str:
     for position, word in enumerate(argv[1:-1], 1):
-        if re.fullmatch(r"-[a-z]*c|/[cC]|-Command", word):
+        if word[-1:] in "cCd" and _INLINE.fullmatch(word):
             return argv[position + 1]
     return ""
 
@@ -173,7 +176,7 @@ def _change(base: str, target: str) -> str:
     if "$" in target or "`" in target or target == "-":
         return base
     target = target.replace("\\", "/")
-    if target.startswith(("/", "~")) or re.match(r"[A-Za-z]:/", target):
+    if target.startswith(("/", "~")) or _ROOTED.match(target):
         return target.rstrip("/") or "/"
     return posixpath.normpath(posixpath.join(base, target)) if base else posixpath.normpath(target)
 
@@ -188,8 +191,7 @@ def _at(base: str, paths: list[str], action: FileAction) -> Iterator[tuple[str, 
     for path in paths:
         if not path or len(path) > 512 or _NOT_PLAIN.search(path) or path.startswith(("/dev/", "&")) or path == "-":
             continue
-        rooted = path.startswith(("/", "~", "\\")) or re.match(r"[A-Za-z]:[\\/]", path)
-        if base and base != "." and not rooted:
+        if base and base != "." and not path.startswith(("/", "~", "\\")) and not _ROOTED.match(path):
             path = posixpath.normpath(posixpath.join(base, path.replace("\\", "/")))
         yield path, action
 

@@ -46,23 +46,27 @@ class Stream:
     cwd: str = ""
     branch: str = ""
     model: str = ""
-    _written_cwd: str = ""
+    noticed_cwd: str = ""
+    noticed_branch: str = ""
+    _noticed_model: str = ""
 
     def notice(self, record: Record, redactor: Redactor) -> None:
         """Takes what a record says of its surroundings."""
-        if record.cwd and record.cwd != self._written_cwd:
-            self._written_cwd = record.cwd
+        if record.cwd and record.cwd != self.noticed_cwd:
+            self.noticed_cwd = record.cwd
             self.cwd = redactor.short(record.cwd)
             if not self.project:
                 self.project = self.cwd.replace("\\", "/").rstrip("/").rpartition("/")[2]
-        if record.branch:
+        if record.branch and record.branch != self.noticed_branch:
+            self.noticed_branch = record.branch
             self.branch = redactor.short(record.branch)
-        if record.model:
+        if record.model and record.model != self._noticed_model:
+            self._noticed_model = record.model
             self.model = redactor.short(record.model)
 
     def rest(self) -> None:
         """Forgets what only saves work, and what a record said before secrets were replaced in it."""
-        self._written_cwd = ""
+        self.noticed_cwd = self.noticed_branch = self._noticed_model = ""
         if self.opener is not None:
             record = self.opener.record
             record.acts, record.cwd, record.branch, record.model = [], "", "", ""

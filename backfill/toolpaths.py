@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -89,6 +90,8 @@ _PATCH_KEYS = word_set("input patch patchtext diff content patchcontent")
 _UPDATED = re.compile(
     r"has been (?:updated|overwritten)|\boverwr(?:ote|itten)\b|successfully (?:updated|modified)|\AUpdated\b"
 )
+_MAX_KEY_CHARS = 64  # the longest name in the tables has half as many
+_UNWRITABLE = re.compile(r"[\n\r\x00]|^(?!file:)[A-Za-z][\w+.-]+://|^data:")
 _CREATED = re.compile(r"creat", re.IGNORECASE)
 _REFUSED = re.compile(
     r"\s*(?:<tool_use_error>|The user doesn't want to|File (?:has not been read|does not exist)|String to replace not"
@@ -102,7 +105,7 @@ def tool_paths(name: str, arguments: Any, result_text: str | None, cwd: str) -> 
     `arguments` may be an object, its JSON text or free text (a patch); anything else names no file. Paths are
     as `relative_path` writes them. A call that was refused only references its files. Never raises on odd arguments.
     """
-    kind = _kind(name)
+    kind = _kind(name[:MAX_PATH_CHARS])
     if isinstance(arguments, str):
         arguments = _parse(arguments, kind)
     if not isinstance(arguments, Mapping):
@@ -132,8 +135,9 @@ def files_touched(exchange: Exchange) -> tuple[FileTouched, ...]:
     return tuple(rows)
 
 
+@lru_cache(maxsize=1024)
 def _kind(name: str) -> str:
-    """Table entry of a tool: a kind, or an action by the verb in its name, or nothing."""
+    """Table entry of a tool (the beginning of its name): a kind, or an action by the verb in it, or nothing."""
     bare = name.rpartition("__")[2] if name.startswith("mcp__") else name
     bare = re.sub(r"[^a-z0-9.]", "", bare.lower())
     for candidate in (bare, bare.rpartition(".")[2], bare.removesuffix("tool"), bare.removesuffix("v2")):
@@ -255,10 +259,15 @@ def _holds_patch(arguments: Mapping[str, Any]) -> bool:
     return any(isinstance(value, str) and "*** Begin Patch" in value for value in arguments.values())
 
 
-def _plain(key: Any) -> str:
-    return str(key).lower().replace("_", "").replace("-", "")
+def _plain(key: str) -> str:
+    return _plain_name(key) if len(key) <= _MAX_KEY_CHARS else ""
+
+
+@lru_cache(maxsize=1024)
+def _plain_name(key: str) -> str:
+    return key.lower().replace("_", "").replace("-", "")
 
 
 def _writable(path: str) -> bool:
     """Whether a value can be a path at all: short, of one line, no URL."""
-    return 0 < len(path) <= MAX_PATH_CHARS and not re.search(r"[\n\r\x00]|^(?!file:)[A-Za-z][\w+.-]+://|^data:", path)
+    return 0 < len(path) <= MAX_PATH_CHARS and not _UNWRITABLE.search(path)

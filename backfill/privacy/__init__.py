@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 from typing import Any, Literal
 
 from backfill.privacy.keys import MAX_CHARS
@@ -21,6 +22,7 @@ _MAX_RUN_CHARS = 20_000
 _RUN_ENDS = " \n\t\"'<>"
 _RUN = re.compile(rf"[^{_RUN_ENDS}]{{0,{_MAX_RUN_CHARS}}}")
 _MAX_SHORT = 4096
+_MAX_NAME_CHARS = 64
 _MASKED_CHARS = 640  # the longest address that the pattern takes
 _MAX_VALUE_CHARS = 4000
 
@@ -37,9 +39,11 @@ class Redactor:
         self._mask = privacy == "mask"
         self._short: dict[str, str] = {}
 
-    def suspects(self, text: str) -> bool:
-        """Whether the text holds a keyword of any rule: without one, `text` and `tree` change nothing."""
-        return self._secrets and (self._mask or has_keyword(text))
+    def suspects(self, text: str | bytes) -> bool:
+        """Whether a text, or its UTF-8, holds a keyword of any rule: without one, `text` and `tree` change nothing."""
+        if not self._secrets or self._mask:
+            return self._secrets
+        return has_keyword(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
 
     def text(self, text: str) -> str:
         """The text with typed placeholders for what the rules find."""
@@ -111,14 +115,20 @@ class Redactor:
         if isinstance(value, dict):
             name = value.get("name") or value.get("key")
             return {
-                self.text(key): self._named(name if key == "value" and isinstance(name, str) else key, item)
+                self._key(key): self._named(name if key == "value" and isinstance(name, str) else key, item)
                 for key, item in value.items()
             }
         return value
 
+    def _key(self, key: str) -> str:
+        """The name of an argument without secrets; nearly all are words that recur."""
+        return key if len(key) <= _MAX_NAME_CHARS and not self._mask and _is_plain_name(key) else self.text(key)
+
     def _named(self, name: str, value: Any) -> Any:
         if not isinstance(value, str) or not self._secrets or not name:
             return self.tree(value)
+        if not self.suspects(f"{name}={value}"):
+            return value
         judged = ASSIGNED_NAME.search(name)
         if (
             judged
@@ -160,6 +170,11 @@ class Redactor:
 def home_spans(text: str) -> list[tuple[int, int]]:
     """(start, end) of every home directory that the text names, such as /home/NAME, in order."""
     return [match.span() for match in _HOME.finditer(text)] if "/" in text or "\\" in text else []
+
+
+@lru_cache(maxsize=4096)
+def _is_plain_name(name: str) -> bool:
+    return not has_keyword(name.encode("utf-8", "surrogatepass"))
 
 
 def _slack(text: str) -> int:

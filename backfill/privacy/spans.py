@@ -45,10 +45,9 @@ def _automaton() -> Any:
     return BytesAhoCorasick([keyword.encode() for keyword in _BY_KEYWORD], implementation=Implementation.DFA)
 
 
-def has_keyword(text: str) -> bool:
-    """Whether a keyword of any rule stands in the text."""
-    folded = text.encode("utf-8", "surrogatepass").lower()
-    return bool(_automaton().find_matches_as_indexes(folded))
+def has_keyword(data: bytes) -> bool:
+    """Whether a keyword of any rule stands in UTF-8 text."""
+    return bool(_automaton().find_matches_as_indexes(data.lower()))
 
 
 def find(text: str) -> list[Found]:
@@ -57,11 +56,19 @@ def find(text: str) -> list[Found]:
     hits = _automaton().find_matches_as_indexes(raw.lower(), overlapping=True)
     if not hits:
         return []
-    hits.sort(key=lambda hit: hit[1])
     places: dict[int, list[int]] = {}
-    for keyword, at in _characters(raw, hits, is_ascii=len(raw) == len(text)):
-        for number in _WANTED[keyword]:
-            places.setdefault(number, []).append(at)
+    if len(raw) == len(text):  # bytes are code points
+        for keyword, at, _ in hits:
+            for number in _WANTED[keyword]:
+                places.setdefault(number, []).append(at)
+        for starts in places.values():
+            if len(starts) > 1:
+                starts.sort()
+    else:
+        hits.sort(key=lambda hit: hit[1])
+        for keyword, at in _characters(raw, hits):
+            for number in _WANTED[keyword]:
+                places.setdefault(number, []).append(at)
     found: list[Found] = []
     for number, starts in places.items():
         if number == _KEYS:
@@ -73,16 +80,13 @@ def find(text: str) -> list[Found]:
     if found and "[secret:" in text:
         inside = {at for mark in _PLACEHOLDER.finditer(text) for at in range(mark.start() + 1, mark.end())}
         found = [span for span in found if span[0] not in inside]
-    return _united(found)
+    return _united(found) if found else found
 
 
-def _characters(raw: bytes, hits: list[tuple[int, int, int]], *, is_ascii: bool) -> Iterator[tuple[int, int]]:
+def _characters(raw: bytes, hits: list[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
     """(keyword, offset in code points) of hits sorted by their offset in bytes."""
     done = chars = 0
     for keyword, start, _ in hits:
-        if is_ascii:
-            yield keyword, start
-            continue
         if start > done:
             chars += len(raw[done:start].decode("utf-8", "surrogatepass"))
             done = start

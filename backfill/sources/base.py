@@ -18,8 +18,10 @@ import msgspec
 from backfill.ids import canonical_json
 from backfill.records import Record
 
-_TWO_DIGITS = {f"{n:02d}": n for n in range(100)}
-_THREE_DIGITS = {f"{n:03d}": n for n in range(1000)}
+_SECONDS = {f":{n:02d}{mark}": n * 1_000_000 for n in range(60) for mark in ".,"}
+_MILLIS = {f"{n:03d}": n * 1000 for n in range(1000)}
+_MINUTES: dict[str, int] = {}
+_MAX_MINUTES = 4096
 _NUMERIC_MIN_S, _NUMERIC_MAX_S = 946_684_800, 4_102_444_800  # 2000 to 2100
 
 
@@ -118,10 +120,11 @@ def parse_time(value: Any, assume_tz: str) -> tuple[int | None, bool]:
     if isinstance(value, str):
         if len(value) == 24 and value[23] == "Z":
             # "2026-03-01T10:00:00.000Z", the commonest form: the calendar is asked once a minute
-            seconds, millis = _TWO_DIGITS.get(value[17:19], 60), _THREE_DIGITS.get(value[20:23])
-            minute = _minute(value[:17]) if seconds < 60 and millis is not None and value[19] in ".," else None
-            if minute is not None and millis is not None:
-                return minute + seconds * 1_000_000 + millis * 1000, False
+            seconds, millis = _SECONDS.get(value[16:20]), _MILLIS.get(value[20:23])
+            if seconds is not None and millis is not None:
+                minute = _MINUTES.get(value[:16]) or _minute(value[:16])
+                if minute is not None:
+                    return minute + seconds + millis, False
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
@@ -140,14 +143,16 @@ def parse_time(value: Any, assume_tz: str) -> tuple[int | None, bool]:
     return None, False
 
 
-@lru_cache(maxsize=256)
 def _minute(text: str) -> int | None:
-    """Microseconds since 1970 UTC of "2026-03-01T10:00:"; None for any other text."""
+    """Microseconds since 1970 UTC of "2026-03-01T10:00", remembered; None for any other text."""
     try:
-        moment = datetime.fromisoformat(f"{text}00.000Z")
+        moment = datetime.fromisoformat(f"{text}:00.000Z")
     except ValueError:
         return None
-    return round(moment.timestamp()) * 1_000_000
+    if len(_MINUTES) >= _MAX_MINUTES:
+        _MINUTES.clear()
+    at = _MINUTES[text] = round(moment.timestamp()) * 1_000_000
+    return at
 
 
 @lru_cache(maxsize=8)

@@ -7,7 +7,7 @@ absent: `progress` records, which embed whole messages of sub-agents that have f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -44,6 +44,7 @@ _FOREIGN = frozenset(("payload", "event_msg", "provenance", "systemPayload", "ro
 _SYNTHETIC = "<synthetic>"
 _WARMUP = "Warmup"
 _packed = msgspec.msgpack.Encoder().encode
+_META = Skip("meta")  # one for all records that say nothing
 
 
 class ClaudeCodeReader:
@@ -101,6 +102,7 @@ class _Pass:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self._session = ""
+        self._settled = ""  # session id of the last record whose session is known without looking
         self._roots: dict[str, str] = {}  # record of an inline sidechain -> uuid of its first record
         self._last_root = ""
         self._titles: dict[str, str] = {}  # leaf uuid that has not been seen yet -> title
@@ -113,14 +115,20 @@ class _Pass:
         kind = line.type
         if kind == "summary":
             return self._summary(start, end, line)
-        session, parent_session = self._session_of(start, line)
+        if line.sessionId and line.sessionId == self._settled and not line.isSidechain:
+            session, parent_session = self._session, ""
+        else:
+            session, parent_session = self._session_of(start, line)
         if not session:
             return Record(start, end, [Skip("meta")])
         uuid = line.uuid or ""
-        acts = self._acts(kind, line)
+        make = _ACTS.get(kind)
+        acts: list[Act] = [_META if kind in _TYPES else Skip("unknown_type")] if make is None else make(line)
         if self._titles and uuid in self._titles:
             acts.insert(0, Titled(self._titles.pop(uuid)))
-        at, assumed = (None, False) if line.timestamp is None else parse_time(line.timestamp, self._unit.assume_tz)
+        at, assumed = None, False
+        if line.timestamp is not None and acts[0] is not _META:  # what joins no exchange needs no time
+            at, assumed = parse_time(line.timestamp, self._unit.assume_tz)
         turn = model = ""
         block = 0
         message = line.message
@@ -143,6 +151,7 @@ class _Pass:
         own = line.sessionId or line.session_id
         if own:
             self._session = self._continued.get(own) or self._begin(own, line)
+            self._settled = own if own in self._begun else ""
         elif line.type in _SESSIONLESS or (line.message is None and line.uuid is None and not self._session):
             return "", ""
         else:
@@ -181,23 +190,6 @@ class _Pass:
         if line.summary and line.leafUuid:
             self._titles[line.leafUuid] = line.summary
         return Record(start, end, [Skip("meta")])
-
-    def _acts(self, kind: str, line: Line) -> list[Act]:
-        if kind == "assistant":
-            return _agent_acts(line)
-        if kind in ("user", "human"):
-            return _user_acts(line)
-        if kind == "queue-operation":
-            return _queue_acts(line)
-        if kind == "system":
-            return _system_acts(line)
-        if kind == "attachment":
-            return _attachment_acts(line.attachment)
-        if kind == "custom-title" and line.customTitle:
-            return [Titled(line.customTitle, given=True)]
-        if kind == "ai-title" and line.aiTitle:
-            return [Titled(line.aiTitle)]
-        return [Skip("meta" if kind in _TYPES else "unknown_type")]
 
 
 def _agent_acts(line: Line) -> list[Act]:
@@ -277,7 +269,8 @@ def _system_acts(line: Line) -> list[Act]:
     return [Skip("api_error" if line.subtype == "api_error" else "meta")]
 
 
-def _attachment_acts(attachment: Any) -> list[Act]:
+def _attachment_acts(line: Line) -> list[Act]:
+    attachment = line.attachment
     if isinstance(attachment, dict) and attachment.get("type") == "queued_command":
         prompt = attachment.get("prompt")
         mode = attachment.get("commandMode")
@@ -287,6 +280,12 @@ def _attachment_acts(attachment: Any) -> list[Act]:
                 return [Steered(text)]
         return [Skip("queue")]
     return [Skip("meta")]
+
+
+def _title_acts(line: Line) -> list[Act]:
+    if line.type == "custom-title" and line.customTitle:
+        return [Titled(line.customTitle, given=True)]
+    return [Titled(line.aiTitle)] if line.type == "ai-title" and line.aiTitle else [_META]
 
 
 def _is_foreign(origin: Any) -> bool:
@@ -309,6 +308,11 @@ def _stable_hash(value: Any) -> int:
 
 def _block_key(message_id: str, blocks: list[Block]) -> int:
     """Identity of what a line says of its message; equal keys mean equal content."""
+    if len(blocks) == 1:  # nearly always
+        b = blocks[0]
+        if b.type == "tool_use" and not b.id:
+            return 0
+        return _stable_hash((message_id, b.type, b.text, b.thinking, b.id, b.tool_use_id))
     if any(block.type == "tool_use" and not block.id for block in blocks):
         return 0
     parts = tuple((b.type, b.text, b.thinking, b.id, b.tool_use_id) for b in blocks)
@@ -317,3 +321,15 @@ def _block_key(message_id: str, blocks: list[Block]) -> int:
 
 def _is_record(line: Line) -> bool:
     return line.type in _TYPES and bool(line.sessionId or line.session_id or line.type in _SESSIONLESS)
+
+
+_ACTS: dict[str, Callable[[Line], list[Act]]] = {
+    "assistant": _agent_acts,
+    "user": _user_acts,
+    "human": _user_acts,
+    "queue-operation": _queue_acts,
+    "system": _system_acts,
+    "attachment": _attachment_acts,
+    "custom-title": _title_acts,
+    "ai-title": _title_acts,
+}

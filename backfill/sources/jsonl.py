@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 MAX_LINE_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
+_LINES_BLOCK_BYTES = 256 << 10  # what is split stays in the cache until its lines are decoded
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n\0"
 # How many objects are tried on one torn line; two writers tear a line into a handful of pieces.
@@ -60,24 +61,28 @@ def lines(unit: Unit) -> Iterator[Line]:
     held = 0
     left = unit.size_bytes - at
     while left > 0:
-        block = unit.read(min(_BLOCK_BYTES, left))
+        block = unit.read(min(_LINES_BLOCK_BYTES, left))
         if not block:
             break
         left -= len(block)
         pieces = block.split(b"\n")
-        for piece in pieces[:-1]:
-            length = held + len(piece)
+        rest = pieces.pop()
+        for piece in pieces:
+            length = len(piece)
+            if not held and piece[:1] == b"{" and piece[-1:] == b"}":  # nearly every line
+                yield Line(at, at + length, piece)
+                at += length + 1
+                continue
+            length += held
             if length > MAX_LINE_BYTES:
                 yield Line(at, at + length, b"", too_long=True)
             else:
                 data = b"".join((*parts, piece)) if parts else piece
-                parts = []
                 line = _line(at, data, closed=True)
                 if line is not None:
                     yield line
             at += length + 1
             parts, held = [], 0
-        rest = pieces[-1]
         held += len(rest)
         if held <= MAX_LINE_BYTES:
             if rest:
@@ -95,8 +100,6 @@ def lines(unit: Unit) -> Iterator[Line]:
 def _line(at: int, data: bytes, *, closed: bool) -> Line | None:
     if at == 0 and data.startswith(_BOM):
         at, data = 3, data[3:]
-    if data[:1] == b"{" and data[-1:] == b"}":
-        return Line(at, at + len(data), data, closed)
     body = data.lstrip(_BLANK)
     start = at + len(data) - len(body)
     body = body.rstrip(_BLANK)
