@@ -24,6 +24,8 @@ HOST = "127.0.0.1"
 DEFAULT_PORT = 8790
 # Searches hold the interpreter's lock for most of their time; more threads would only make each one slower.
 WORKERS = 2
+# Connections and requests at one time; beyond that a request gets 503 instead of a place in an endless queue.
+MAX_OPEN = 512
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     executor.submit(warm_up, follower.current().bundle)
     config = uvicorn.Config(
         make_app(follower, executor, port=port), lifespan="off", ws="none", access_log=False, log_level="warning",
-        server_header=False, proxy_headers=False, timeout_graceful_shutdown=2,
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=MAX_OPEN,
     )  # fmt: skip
     server = uvicorn.Server(config)
     with _stopped_by_signals(server):

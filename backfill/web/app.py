@@ -28,7 +28,7 @@ from backfill.web.answers import JSON, ApiError, encode, error_response
 from backfill.web.api import ENDPOINTS, Endpoint
 from backfill.web.cache import Answer, AnswerCache
 from backfill.web.files import static_routes
-from backfill.web.follow import Follower
+from backfill.web.follow import Follower, State
 from backfill.web.guard import Guard
 from backfill.web.schema import Params
 
@@ -66,36 +66,36 @@ class Api:
         if answer is not None and answer.status == 200 and etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         if answer is None:
-            answer = await self._ask(key, endpoint, params)
+            answer = await self._ask(key, state, endpoint, params)
         if answer.status != 200:
             headers = {"cache-control": "no-store"}
         return Response(answer.body, answer.status, headers, JSON)
 
-    async def _ask(self, key: str, endpoint: Endpoint, params: Params) -> Answer:
+    async def _ask(self, key: str, state: State, endpoint: Endpoint, params: Params) -> Answer:
         waiting = self._asked.get(key)
         if waiting is None:
             loop = asyncio.get_running_loop()
-            waiting = loop.run_in_executor(self._executor, self._answer, endpoint, params)
+            waiting = loop.run_in_executor(self._executor, self._answer, state, endpoint, params)
             self._asked[key] = waiting
             waiting.add_done_callback(lambda done: self._asked.pop(key, None))
             answer = await asyncio.shield(waiting)
-            if answer.status == 200:
+            # An answer that had to come from a newer state is not this state's.
+            if answer.status == 200 and self._follower.current() is state:
                 self.cache.put(key, answer)
             return answer
         return await asyncio.shield(waiting)
 
-    def _answer(self, endpoint: Endpoint, params: Params) -> Answer:
-        bundle = self._follower.current().bundle
+    def _answer(self, state: State, endpoint: Endpoint, params: Params) -> Answer:
         try:
             try:
-                return _answer_from(bundle, endpoint, params)
+                return _answer_from(state.bundle, endpoint, params)
             except BundleError:
                 # The state may be gone: `gc` after a switch takes files that were not opened yet.
                 self._follower.refresh()
-                newer = self._follower.current().bundle
-                if newer is bundle:
+                newer = self._follower.current()
+                if newer is state:
                     raise
-                return _answer_from(newer, endpoint, params)
+                return _answer_from(newer.bundle, endpoint, params)
         except BackfillError as error:
             log.error("%s: %s", endpoint.path, error)
             refusal = ApiError(500, "bundle", "a part of the bundle cannot be read", "backfill verify names it")

@@ -63,7 +63,7 @@ function ask(replace) {
   const { name, parameters } = place();
   const q = field.value.trim();
   if (name === "claims") return go(link("claims", { ...parameters, q }), true);
-  return go(link("", name === "" ? { ...parameters, q } : { q }), replace && name === "");
+  return go(link("", name === "" ? { ...parameters, q, k: "" } : { q }), replace && name === "");
 }
 
 let timer = 0;

@@ -18,8 +18,8 @@ export async function show({ parameters, signal, go }) {
   const bar = filterBar(stats, parameters, filters, go);
   if (!stats.projects.length) return { title: "", content: empty("This bundle is empty", "Once a run has written exchanges into it, reload this page.") };
   if (!parameters.q?.trim()) return { title: "", content: [bar, await newest(filters, signal)] };
-  const answer = await get("/api/search", { q: parameters.q, mode: parameters.mode, per_session: parameters.per_session, k: 20, chars: 800, ...filters }, signal);
-  return { title: parameters.q, content: [bar, results(answer)] };
+  const answer = await get("/api/search", { q: parameters.q, mode: parameters.mode, per_session: parameters.per_session, k: parameters.k ?? 12, chars: 800, ...filters }, signal);
+  return { title: parameters.q, content: [bar, results(answer, more(answer, parameters))] };
 }
 
 async function newest(filters, signal) {
@@ -35,14 +35,19 @@ async function newest(filters, signal) {
     list, endless(list, load, page.cursor));
 }
 
-function results(answer) {
+function results(answer, wider) {
   const head = h("p", { class: "result-head small soft", "aria-live": "polite" },
     `${plural(answer.hits.length, "exchange")} · ${MODES[answer.mode] ?? answer.mode} · ${Math.round(answer.took_ms)} ms`);
   const notes = answer.warnings.map((text) => h("p", { class: "note" }, text));
-  if (answer.hits.length) return h("section", { "aria-label": "Results" }, notes, head, h("ol", { class: "hits" }, answer.hits.map((hit) => hitItem(hit, answer.query))));
+  if (answer.hits.length) return h("section", { "aria-label": "Results" }, notes, head, h("ol", { class: "hits" }, answer.hits.map((hit) => hitItem(hit, answer.query))), wider);
   return h("section", { "aria-label": "Results" }, notes,
     empty("Nothing found", answer.closest_miss ? `The closest is below: ${answer.closest_miss.note}.` : "No exchange has these words, and none is near in meaning."),
     answer.closest_miss ? h("ol", { class: "hits miss" }, hitItem(answer.closest_miss, answer.query)) : null);
+}
+
+function more(answer, parameters) {
+  const next = { 12: 30, 30: 50 }[answer.hits.length];
+  return next ? h("a", { class: "more", href: link("", { ...parameters, k: next }), "data-item": "" }, "More results") : null;
 }
 
 function hitItem(hit, q) {
