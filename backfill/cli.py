@@ -33,8 +33,9 @@ COMMANDS: dict[str, str] = {
     "query": "search a bundle",
     "show": "one exchange with its places and neighbours",
     "rooms": "walk the rooms of a bundle",
-    "serve": "a web page and a JSON API over a bundle",
     "eval": "measure retrieval over labelled queries",
+    "serve": "a web page and a JSON API over a bundle",
+    "mcp": "serve a bundle to coding agents",
     "pack": "fill a token budget with the memory, for a prompt or CLAUDE.md",
 }
 MODULES = {"import": "import_"}  # the word is Python's own
