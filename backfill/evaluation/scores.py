@@ -52,7 +52,7 @@ class Scores:
         self.collection = collection
         self.queries = tuple(queries)
         self.groups = collection.groups(queries)
-        self._passages = passages
+        self.passages = passages
         self._query_rows = query_rows
         self._made: dict[Signal, list[Matrix]] = {}
         self._terms = [tokenize(query.text) for query in queries]
@@ -60,7 +60,7 @@ class Scores:
     @property
     def has_vectors(self) -> bool:
         """Whether vector signals can be computed."""
-        return self._passages is not None and self._query_rows is not None
+        return self.passages is not None and self._query_rows is not None
 
     def of(self, signal: Signal) -> list[Matrix]:
         """One matrix [queries, names] a group; BM25 is 0 where no term stands. Weight does not matter here."""
@@ -155,9 +155,9 @@ class Scores:
         return spread
 
     def _encode(self, texts: Sequence[str]) -> F32:
-        if self._passages is None:
+        if self.passages is None:
             raise UsageError("this bundle has no encoder, so vector configurations cannot be measured")
-        return self._passages.encode(texts, kind="passage").astype(np.float32)
+        return self.passages.encode(texts, kind="passage").astype(np.float32)
 
     def _rows(self, variant: str) -> _Rows:
         """The units of a text variant. An empty text is no unit: a zero vector would score 0, which is a score."""
