@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,7 @@ from backfill.pipeline import run_all
 from backfill.privacy import Redactor
 from backfill.privacy.spans import KINDS, find
 from backfill.progress import Reporter
+from backfill.sources import grown
 from tests import fake_encoder
 from tests.canaries import Canary, canaries
 from tests.claude_lines import ClaudeFile, call, thought
@@ -163,21 +166,57 @@ def stored(value: object) -> Iterator[str]:
 def in_file(path: Path) -> str:
     if path.suffix == ".parquet":
         return "\n".join(stored(pq.read_table(path).to_pylist()))
-    return path.read_bytes().decode("latin-1")
+    data = path.read_bytes()
+    return (zstandard.decompress(data) if path.suffix == ".zst" else data).decode("latin-1")
+
+
+def finished(tmp_path: Path, data: bytes, privacy: Literal["secrets", "mask"]) -> tuple[dict[str, Any], list[Path]]:
+    """The record of a run over one transcript, and its files, those that let a later reading go on included."""
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / "s.jsonl").write_bytes(data)
+    run = tmp_path / "run"
+    scan = ScanConfig(workers=1, privacy=privacy)
+    settings = Config(sources=(str(source),), engine=EngineConfig(kind="extractive"), scan=scan)
+    record = run_all(settings, run, run.parent, Reporter(quiet=True), lambda: False, ungated=False)
+    files = [path for path in run.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {".parquet", ".json"}
+    return record, files
 
 
 def test_no_file_of_a_run_holds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fsync: None) -> None:
     fake_encoder.install(monkeypatch, tmp_path)
-    source = tmp_path / "src"
-    source.mkdir()
-    (source / "s.jsonl").write_bytes(transcript().data())
-    run = tmp_path / "run"
-    settings = Config(sources=(str(source),), engine=EngineConfig(kind="extractive"), scan=ScanConfig(workers=1))
-    record = run_all(settings, run, run.parent, Reporter(quiet=True), lambda: False, ungated=False)
+    monkeypatch.setattr(grown, "MIN_BYTES", 1)
+    record, files = finished(tmp_path, transcript().data(), "secrets")
     assert record["scan"]["exchanges"] == len(ALL)
     assert set(record["scan"]["secrets"]) >= {canary.kind for canary in ALL}
-    files = [path for path in run.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} >= {".parquet", ".json"}
     for path in files:
         text = in_file(path)
         assert [(c.kind, leaks(c, text)) for c in ALL if leaks(c, text)] == [], path
+
+
+def test_no_file_of_a_masked_run_names_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fsync: None
+) -> None:
+    fake_encoder.install(monkeypatch, tmp_path)
+    monkeypatch.setattr(grown, "MIN_BYTES", 1)
+    names = ("ana.lopez@example.org", "/home/analopez", "C:\\Users\\analopez", "/Users/analopez")
+    file = ClaudeFile(cwd="/home/analopez/shop")
+    for n, name in enumerate(names):
+        file.user(
+            f"please write to {name}/notes about deploy number {n}, which failed last night",
+            gitBranch=f"for/{names[0]}",
+        )
+        file.agent(thought(f"that is {name}"), call("Bash", f"t{n}", command=f"cat {name}/notes", to=[name]))
+        file.result(f"t{n}", f"a line\n{name}/notes: {names[0]}\n" * 400)
+        file.agent(f"The notes of {name} say that the deploy failed on a lock, and {names[0]} was told.")
+    file.user(f"<command-name>/mail</command-name><command-args>{names[0]}</command-args>")
+    record, files = finished(tmp_path, file.data(), "mask")
+    assert record["scan"]["exchanges"] == len(names)
+    assert any(path.suffix == ".zst" for path in files)
+    for path in files:
+        text = in_file(path)
+        assert [name for name in ("analopez", "ana.lopez", "example.org") if name in text] == [], path
+    rows = [row for path in files if path.name.startswith("exchanges-") for row in pq.read_table(path).to_pylist()]
+    assert any("[secret:email]" in row["user_text"] for row in rows)
+    assert any("~/notes" in row["user_text"] for row in rows)

@@ -28,7 +28,7 @@ from backfill.sources.result import join
 from backfill.sources.units import Concatenation, FolderLedger, UnitFile, located
 from backfill.types import LedgerRow
 
-SOURCES_VERSION = 2
+SOURCES_VERSION = 3
 
 
 def read_unit(

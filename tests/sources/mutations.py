@@ -38,6 +38,8 @@ FRAGMENTS = (
 )  # fmt: skip
 # What these say is ordered by numbers or changed by patches: their lines, moved, make no file that ever grew.
 _ORDERED_INSIDE = frozenset(("gemini_cli_patches", "copilot_chat_log", "deepseek"))
+# An event of these is the copy of an item nearby: moved apart, they are two until the second one comes.
+_PAIRED = frozenset(("codex",))
 _SCALAR = re.compile(rb'"(?:[^"\\\n]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null')
 
 
@@ -160,7 +162,7 @@ def examine(drawn: Draw, folder: Path) -> list[str]:
         whole, more = _read(drawn, folder, drawn.case.agent)
         problems += more
         if drawn.whole_lines and whole is not None:
-            problems += _growth(drawn, folder, whole)
+            problems += _growth(drawn, folder, whole) if drawn.case.name not in _PAIRED else []
             problems += _texts(drawn, whole)
     return problems
 
