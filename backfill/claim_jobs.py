@@ -79,7 +79,7 @@ class OpenClaims:
         claims = [claim for slot in self._slots for claim in slot or ()]
         stats = ShardStats(
             n=len(self.windows),
-            claims=len(claims),
+            n_claims=len(claims),
             failures=dict(sorted(self.failures.items())),
             engine_s=round(self.last_answered - self.first_asked, 3) if self.first_asked is not None else 0.0,
             **self.counts,

@@ -85,8 +85,9 @@ class IngestConfig:
 
 @dataclass(frozen=True, slots=True)
 class DistillConfig:
-    """What is distilled and how. `claims_max_new_tokens` bounds the answer of a window. `min_llm_share` is the least
-    share of tier llm among exchanges of at least `min_tokens` with an LLM engine; below it a run exits 1."""
+    """What is distilled and how. `claims_max_new_tokens` bounds the answer of a window. `cache` keeps an LLM's answers
+    for later runs in the user's cache. `min_llm_share` is the least share of tier llm among exchanges of at least
+    `min_tokens` with an LLM engine; below it a run exits 1."""
 
     products: tuple[Literal["objects", "claims"], ...] = ("objects",)
     split_tokens: int = 1500
@@ -97,6 +98,7 @@ class DistillConfig:
     prompt_tokens: int = 1536
     shard_exchanges: int = 512
     claims_max_new_tokens: int = 384
+    cache: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class ShardStats:
     `failures` counts refused answers by reason (a content may have two), `requests` what the engine was asked,
     `replayed` what the log answered, `shared` what waited for an equal request. Tokens are the model's own. `engine_s`
     runs from the shard's first request to its last answer; shards overlap. In a claims shard rows are windows, raw
-    ones gave no claim, and `claims` counts all.
+    ones gave no claim, and `n_claims` counts all.
     """
 
     n: int = 0
@@ -38,7 +38,7 @@ class ShardStats:
     tokens_out: int = 0
     tokens_cached: int = 0
     engine_s: float = 0.0
-    claims: int = 0
+    n_claims: int = 0
     shared: int = 0
     failures: dict[str, int] = field(default_factory=dict)
 

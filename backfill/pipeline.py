@@ -240,4 +240,4 @@ def _tiers(totals: dict[str, Any]) -> str:
     counts = ", ".join(f"{totals.get(tier, 0):,} {tier}" for tier in ("llm", "extractive", "raw"))
     line = f"objects: {totals.get('n', 0):,} ({counts})"
     made = totals.get(CLAIMS)
-    return f"{line}; claims: {made.get('claims', 0):,} of {made.get('n', 0):,} windows" if made else line
+    return f"{line}; claims: {made.get('n_claims', 0):,} of {made.get('n', 0):,} windows" if made else line

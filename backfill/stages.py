@@ -6,6 +6,7 @@ next shard when it has room, so that its window stays full until the last one.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -18,7 +19,6 @@ from backfill.manifest import publish
 from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir, vector_fingerprint
 
 if TYPE_CHECKING:
-    from backfill.answers import AnswerLog
     from backfill.distill_shard import DistilledShard
     from backfill.types import Exchange
     from backfill.windows import Windows
@@ -52,6 +52,7 @@ def _scan(
 def _distill(
     run: RunDir, plan: Plan, shards: Iterable[int], worker: str, should_stop: ShouldStop, on_done: OnDone
 ) -> None:
+    from backfill.answer_cache import open_log
     from backfill.distill import distill
     from backfill.engines import make_engine
 
@@ -63,9 +64,14 @@ def _distill(
                        should_stop=should_stop)  # fmt: skip
         _publish(run, plan, done, on_done)
         return
-    logs = {product: _open_log(run, worker, print_) for product, print_ in prints.items()}
     engine = make_engine(config.engine, log_path=run.logs / f"engine-{worker}.log")
-    try:
+    cached = config.distill.cache and not engine.deterministic
+    with contextlib.ExitStack() as stack:
+        stack.callback(engine.close)
+        logs = {
+            product: stack.enter_context(open_log(run.logs, worker, print_, cached=cached))
+            for product, print_ in prints.items()
+        }
         done = distill(
             parts,
             config.distill,
@@ -79,17 +85,6 @@ def _distill(
             should_stop=should_stop,
         )
         _publish(run, plan, done, on_done)
-    finally:
-        engine.close()
-        for log in logs.values():
-            log.close()
-
-
-def _open_log(run: RunDir, worker: str, print_: str) -> AnswerLog:
-    from backfill.answers import AnswerLog
-
-    known = sorted(run.logs.glob(f"answers-*.{print_[:8]}.jsonl"))
-    return AnswerLog(run.logs / f"answers-{worker}.{print_[:8]}.jsonl", print_, replay=known)
 
 
 def _inputs(run: RunDir, plan: Plan, shards: Iterable[int]) -> Iterator[tuple[str, Sequence[Exchange] | Windows]]:

@@ -59,7 +59,7 @@ def test_an_answer_becomes_rows_with_provenance_kind_and_date() -> None:
         (OTHER[0], "config", (rows[1].exchange_id,), 20_001, "llm"),
     ]
     assert {(c.generation, c.fingerprint, c.window, c.reading) for c in claims} == {(1, "g", 0, 5)}
-    assert (shard.stats.n, shard.stats.llm, shard.stats.claims, shard.stats.requests) == (1, 1, 2, 1)
+    assert (shard.stats.n, shard.stats.llm, shard.stats.n_claims, shard.stats.requests) == (1, 1, 2, 1)
     assert engine.seen[0].schema == CLAIMS_SCHEMA
     assert engine.seen[0].max_tokens == CONFIG.claims_max_new_tokens
 

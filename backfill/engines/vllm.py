@@ -142,7 +142,7 @@ class VllmEngine:
         os.set_blocking(self._process.stdin.fileno(), False)
         os.set_blocking(self._process.stdout.fileno(), False)
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
-        self._outbox += frames.pack(_start_message(self._config, directory))
+        self._outbox += frames.pack(start_message(self._config, directory))
         self._await_ready()
 
     def _await_ready(self) -> None:
@@ -229,7 +229,8 @@ class VllmEngine:
         return EngineError(text, hint=f"the engine's log is {self._log_path}", retryable=True)
 
 
-def _start_message(config: EngineConfig, directory: Path) -> frames.Start:
+def start_message(config: EngineConfig, directory: Path) -> frames.Start:
+    """What the child is told about the model in `directory` and about sampling."""
     return frames.Start(
         model=str(directory),
         dtype=config.dtype,

@@ -88,8 +88,10 @@ class _Runner:
         messages = [{"role": "user", "content": defuse(ask.user, self._special)}]
         if ask.system:
             messages.insert(0, {"role": "system", "content": ask.system})
+        # Templates know the switch by one of two names, and pass over the other.
+        thinking = {"enable_thinking": self._start.enable_thinking, "thinking": self._start.enable_thinking}
         ids: Any = self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, enable_thinking=self._start.enable_thinking, return_dict=False
+            messages, add_generation_prompt=True, return_dict=False, **thinking
         )
         return list(ids)
 

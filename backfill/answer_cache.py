@@ -1,0 +1,54 @@
+"""Answers that were paid for once, kept in the user's cache for every later run and bundle.
+
+The cache holds the runs' own answer logs under a second name (a hard link where the file system allows it, else a copy
+made when the log is closed), so it is as complete as they are, and a run's folder may go. An answer counts only for the
+fingerprint, content, attempt and prompt that it was given to (`answers`). Deliberately absent: answers of deterministic
+engines, which cost nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from backfill.answers import AnswerLog
+from backfill.weights import cache_dir
+
+
+@contextlib.contextmanager
+def open_log(folder: Path, worker: str, fingerprint: str, *, cached: bool) -> Iterator[AnswerLog]:
+    """The worker's log of a run, replaying what its workers, and with `cached` all earlier runs, were answered.
+
+    A cache that cannot be written is done without; the log itself raises OSError.
+    """
+    suffix = f".{fingerprint[:8]}.jsonl"
+    path = folder / f"answers-{worker}{suffix}"
+    shelf = cache_dir() / "answers"
+    known = sorted(folder.glob(f"answers-*{suffix}"))
+    known += sorted(shelf.glob(f"*{suffix}")) if cached else []
+    with AnswerLog(path, fingerprint, replay=known) as log:
+        twin = shelf / (hashlib.blake2b(str(path.absolute()).encode(), digest_size=8).hexdigest() + suffix)
+        linked = cached and _link(path, twin)
+        yield log
+    if cached and not linked:
+        with contextlib.suppress(OSError):
+            shutil.copyfile(path, twin)
+
+
+def _link(path: Path, twin: Path) -> bool:
+    """Gives the log its second name; what stood there was the log of a run folder that is gone."""
+    with contextlib.suppress(OSError):
+        twin.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if twin.exists() and twin.samefile(path):
+            return True
+        if twin.exists():
+            twin.rename(
+                twin.with_name(f"{twin.name.partition('.')[0]}-{twin.stat().st_ino}.{twin.name.partition('.')[2]}")
+            )
+        os.link(path, twin)
+        return True
+    return False

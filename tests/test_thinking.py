@@ -1,0 +1,55 @@
+"""Thinking models are kept from thinking: what reaches the chat template, by both names that templates use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill.config import EngineConfig
+from backfill.engines.frames import Ask
+from backfill.engines.vllm import start_message
+from backfill.engines.vllm_child import _Runner, special_texts
+
+jinja2 = pytest.importorskip("jinja2")
+
+# Both families' switches, as their templates write them: a closed empty thought, or a thought that is left open.
+HYBRID = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+)
+SWITCH = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+    "{% if not thinking %}</think>{% else %}<think>{% endif %}"
+)
+
+
+class Tokenizer:
+    """Renders a chat template as transformers does, and gives its characters for tokens."""
+
+    def __init__(self, template: str) -> None:
+        self._template = jinja2.Template(template)
+
+    def apply_chat_template(self, messages: list[dict[str, str]], *, return_dict: bool, **names: Any) -> list[int]:
+        assert not return_dict
+        return [ord(char) for char in self._template.render(messages=messages, **names)]
+
+
+def prompt_of(template: str, config: EngineConfig) -> str:
+    runner = object.__new__(_Runner)
+    runner._start, runner._special = start_message(config, Path("m")), special_texts({})
+    runner._tokenizer = Tokenizer(template)
+    return "".join(map(chr, runner._token_ids(Ask(1, "Instruction.", "Text.", "{}", 8))))
+
+
+@pytest.mark.parametrize(("template", "end"), [(HYBRID, "<think>\n\n</think>\n\n"), (SWITCH, "</think>")])
+def test_by_default_the_thought_is_closed_before_the_answer(template: str, end: str) -> None:
+    text = prompt_of(template, EngineConfig(kind="vllm", model="m"))
+    assert text == f"<system>Instruction.<user>Text.<assistant>{end}"
+
+
+@pytest.mark.parametrize(("template", "end"), [(HYBRID, ""), (SWITCH, "<think>")])
+def test_it_thinks_where_the_configuration_says_so(template: str, end: str) -> None:
+    text = prompt_of(template, EngineConfig(kind="vllm", model="m", enable_thinking=True))
+    assert text.endswith(f"<assistant>{end}")
