@@ -8,15 +8,20 @@ import stat
 from pathlib import Path
 
 import pytest
+from zstandard import ZstdDecompressor
 
 from backfill import archive, cold
 from backfill.archive import Summary, archive_sources, storage_rows
 from backfill.cli import main
 from backfill.cold import is_cold, open_sources, restore
-from backfill.config import Config
+from backfill.config import Config, EngineConfig
 from backfill.errors import ShardError, UsageError
+from backfill.pipeline import run_all
+from backfill.progress import Reporter
 from backfill.rundir import RunDir
 from backfill.scan import list_units, plan_scan, scan_shard, scan_summary
+from backfill.transport import export_bundle
+from tests import fake_encoder
 from tests.claude_lines import ClaudeFile
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
@@ -275,3 +280,20 @@ def test_the_command(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture
     assert "4 files restored" in capsys.readouterr().out
     for wrong in (["archive"], ["archive", str(source)], ["archive", "--list", to, "--to", back]):
         assert main(wrong) == 2
+
+
+def test_nothing_raw_of_it_is_in_what_is_exported(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_encoder.install(monkeypatch, tmp_path)
+    to = tmp_path / "cold"
+    store(source, to)
+    config = Config(sources=(str(to),), engine=EngineConfig(kind="extractive"))
+    run = tmp_path / "run"
+    run_all(config, run, tmp_path, Reporter(quiet=True), lambda: False, ungated=False)
+    export_bundle(run / "bundle", tmp_path / "bundle.tar.zst")
+    with (tmp_path / "bundle.tar.zst").open("rb") as packed, ZstdDecompressor().stream_reader(packed) as stream:
+        unpacked = stream.read()
+    assert b"manifest.json" in unpacked
+    for raw in (b"parentUuid", b"blobs/", str(to).encode(), *(name.encode() for name in blobs(to))):
+        assert raw not in unpacked
