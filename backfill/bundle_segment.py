@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from backfill.labels import Labels
+
 T = TypeVar("T")
 
 MAX_DIM = 1 << 16
+UNKNOWN_US = -(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,51 @@ class Segment(Opened):
     def column(self, role: str, name: str) -> list[Any]:
         """A whole column of a table, kept once read."""
         return self.once(f"={role}.{name}", lambda: self.table(role).read([name])[name])
+
+    def labels(self, role: str, name: str) -> Labels:
+        """A column of names: text, or lists of rooms (as type:key) or of files (as paths)."""
+        return self.once(f"=labels:{role}.{name}", self._labels, role, name)
+
+    @property
+    def started_us(self) -> npt.NDArray[np.int64]:
+        """[occurrences] when each began, in microseconds since 1970; UNKNOWN_US where nobody knows."""
+        return self.once("=started", self._started)
+
+    def rows_where(self, role: str, name: str, wanted: bytes) -> list[int]:
+        """The rows whose id in a column is `wanted`, in order."""
+        block = self.once(f"=ids:{role}.{name}", self._id_block, role, name)
+        rows, at = [], block.find(wanted)
+        while at >= 0:
+            if at % ID_BYTES == 0:
+                rows.append(at // ID_BYTES)
+            at = block.find(wanted, at + 1)
+        return rows
+
+    def _labels(self, role: str, name: str) -> Labels:
+        from backfill.labels import Labels
+
+        table = self.table(role)
+        groups = range(len(table.group_starts) - 1)
+        # A row group at a time: as Python values a column of lists takes ten times its room.
+        values = (value for group in groups for value in table.read([name], [group])[name])
+        if name == "room_assignments":
+            return Labels.of([f"{room['room_type']}:{room['room_key']}" for room in cell or ()] for cell in values)
+        if name == "files_touched":
+            return Labels.of([touched["path"] for touched in cell or ()] for cell in values)
+        return Labels.of((value,) for value in values)
+
+    def _started(self) -> npt.NDArray[np.int64]:
+        import numpy as np
+
+        times = self.table("occurrences").read(["started_at"])["started_at"]
+        return np.array([UNKNOWN_US if us is None else us for us in times], np.int64)
+
+    def _id_block(self, role: str, name: str) -> bytes:
+        """A column of ids side by side, zeros where there is none."""
+        values = self.table(role).read([name])[name]
+        if any(value is not None and len(value) != ID_BYTES for value in values):
+            raise BundleError(f"{self.files[role].path} has ids of another length in {name}")
+        return b"".join(bytes(ID_BYTES) if value is None else value for value in values)
 
     def _entry(self, role: str) -> tuple[BundleFile, Path]:
         if role not in self.files:

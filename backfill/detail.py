@@ -12,7 +12,9 @@ from backfill.claim_search import ClaimHit, claims_of_exchange
 from backfill.errors import UsageError
 from backfill.filters import Filters
 from backfill.hits import Place, occurrence_rows, read_hits
+from backfill.ranking import documents_mask
 from backfill.rows import rows_of
+from backfill.signals import starts
 from backfill.trees import iso, plain
 from backfill.types import Exchange, Occurrence, PalaceObject
 
@@ -128,13 +130,13 @@ def room_page(bundle: Bundle, room: str | None, *, limit: int = 50, cursor: str 
 
 def _newest_first(bundle: Bundle, filters: Filters) -> list[tuple[int, bytes, Place]]:
     dated: list[tuple[int, bytes, Place]] = []
-    for segment in bundle.segments:
-        chosen = np.flatnonzero(filters.document_mask(segment))
-        times = segment.column("occurrences", "started_at") if len(chosen) else []
-        for doc in chosen.tolist():
+    base, mask = starts(bundle, "documents"), documents_mask(bundle, filters)
+    for number, segment in enumerate(bundle.segments):
+        docs = np.flatnonzero(mask[base[number] : base[number + 1]])
+        started = segment.started_us[segment.docs.occ_row[segment.docs.occ_indptr[docs]]] if len(docs) else []
+        for doc, us in zip(docs.tolist(), started, strict=True):
             xid = segment.document_id(doc)
-            started = times[occurrence_rows(segment, doc)[0]]
-            dated.append((-started if started is not None else 1 << 63, xid, Place(segment, doc, xid)))
+            dated.append((-int(us), xid, Place(segment, doc, xid)))
     return sorted(dated, key=lambda item: item[:2])
 
 
@@ -174,8 +176,7 @@ def _rows(segment: Segment, table: str, kind: type[Any], positions: list[int]) -
 def _neighbours(bundle: Bundle, column: str, wanted: bytes, sessions: set[str]) -> tuple[Neighbour, ...]:
     places = []
     for segment in bundle.segments:
-        values = segment.column("exchanges", column)
-        for row in (row for row, value in enumerate(values) if value == wanted):
+        for row in segment.rows_where("exchanges", column, wanted):
             doc = int(segment.doc_of_row[row])
             if doc >= 0:
                 places.append(Place(segment, doc, segment.exchange_ids[row]))

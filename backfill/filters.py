@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from backfill.bundle_segment import UNKNOWN_US
 from backfill.errors import UsageError
 from backfill.types import CLAIM_KINDS, ROOM_TYPES, TIER_RANK
 
@@ -63,7 +63,7 @@ class Filters:
 
     @classmethod
     def parse(cls, **options: Unpack[FilterOptions]) -> Filters:
-        """Filters as a person writes them. Raises UsageError for an unknown filter, a bad date, room type, tier or kind."""
+        """Filters as a person writes them. Raises UsageError for an unknown one, a bad date, room type, tier or kind."""
         for name in options.keys() - FilterOptions.__annotations__.keys():
             one_of("filter", name, list(FilterOptions.__annotations__))
         room, file = options.get("room"), options.get("file")
@@ -94,15 +94,15 @@ class Filters:
         mask = np.ones(segment.files["occurrences"].rows, np.bool_)
         if self.project is not None:
             wanted = self.project
-            mask &= _each_distinct(segment.column("occurrences", "project"), lambda p: project_matches(p, wanted))
+            mask &= segment.labels("occurrences", "project").rows_with(lambda p: project_matches(p, wanted))
         if self.agent is not None:
             folded = self.agent.casefold()
-            mask &= _each_distinct(segment.column("occurrences", "agent"), lambda a: a.casefold() == folded)
+            mask &= segment.labels("occurrences", "agent").rows_with(lambda a: a.casefold() == folded)
         if self.since_us is not None or self.until_us is not None:
-            times = segment.column("occurrences", "started_at")
-            low = self.since_us if self.since_us is not None else -(1 << 63)
-            high = self.until_us if self.until_us is not None else (1 << 63) - 1
-            mask &= np.fromiter((t is not None and low <= t <= high for t in times), np.bool_, len(times))
+            times = segment.started_us
+            mask &= times != UNKNOWN_US
+            mask &= times >= (self.since_us if self.since_us is not None else UNKNOWN_US)
+            mask &= times <= (self.until_us if self.until_us is not None else (1 << 63) - 1)
         return mask
 
     def document_mask(self, segment: Segment) -> Mask:
@@ -126,17 +126,15 @@ class Filters:
         mask = np.ones(segment.files["objects"].rows, np.bool_)
         if self.tier is not None:
             wanted = self.tier
-            mask &= _each_distinct(segment.column("objects", "tier"), lambda t: t == wanted)
+            mask &= segment.labels("objects", "tier").rows_with(lambda t: t == wanted)
         if self.room is not None:
             kind, _, key = self.room.rpartition(":")
-            cells = segment.column("objects", "room_assignments")
-            hits = (any(r["room_key"] == key and kind in ("", r["room_type"]) for r in cell or ()) for cell in cells)
-            mask &= np.fromiter(hits, np.bool_, len(cells))
+            mask &= segment.labels("objects", "room_assignments").rows_with(
+                lambda room: room.partition(":")[2] == key and kind in ("", room.partition(":")[0])
+            )
         if self.file is not None:
             pattern = self.file
-            cells = segment.column("objects", "files_touched")
-            hits = (any(file_matches(f["path"], pattern) for f in cell or ()) for cell in cells)
-            mask &= np.fromiter(hits, np.bool_, len(cells))
+            mask &= segment.labels("objects", "files_touched").rows_with(lambda path: file_matches(path, pattern))
         return mask
 
 
@@ -183,9 +181,3 @@ def _instant(text: str, *, end: bool) -> int:
 def _us(moment: datetime) -> int:
     span = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (span.days * 86_400 + span.seconds) * _US + span.microseconds
-
-
-def _each_distinct(values: list[str], test: Callable[[str], bool]) -> Mask:
-    """A test over a column of few distinct values, run once for each."""
-    verdicts = {value: test(value) for value in set(values)}
-    return np.fromiter((verdicts[value] for value in values), np.bool_, len(values))

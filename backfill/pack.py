@@ -199,10 +199,10 @@ def _newest_objects(bundle: Bundle, mask: signals.Mask) -> Iterator[PackedItem]:
     for number in reversed(numbers):
         segment = bundle.segments[number]
         docs = np.flatnonzero(mask[base[number] : base[number + 1]])
-        times = segment.column("occurrences", "started_at") if len(docs) else []
-        started = {doc: times[occurrence_rows(segment, doc)[0]] for doc in docs.tolist()}
-        ordered = sorted(started, key=lambda doc: (started[doc] is None, -(started[doc] or 0), doc))
-        yield from _objects_at([Place(segment, doc, segment.document_id(doc)) for doc in ordered])
+        if len(docs):
+            started = segment.started_us[segment.docs.occ_row[segment.docs.occ_indptr[docs]]]
+            ordered = docs[np.argsort(-started, kind="stable")].tolist()
+            yield from _objects_at([Place(segment, doc, segment.document_id(doc)) for doc in ordered])
 
 
 def _objects_at(places: Sequence[Place]) -> Iterator[PackedItem]:

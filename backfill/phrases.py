@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -122,8 +122,10 @@ def _tool_output(segment: Segment, positions: Sequence[int]) -> list[str]:
 def _named_files(bundle: Bundle, path: str) -> Mask:
     masks: list[Mask] = [np.zeros(0, np.bool_)]
     for segment in bundle.segments:
-        cells: list[Any] = segment.column("objects", "files_touched") if segment.has("objects") else []
-        holds = (any(f["path"] == path or f["path"].endswith(f"/{path}") for f in cell or ()) for cell in cells)
-        rows = np.append(np.fromiter(holds, np.bool_, len(cells)), False)
+        rows = np.zeros(1, np.bool_)
+        if segment.has("objects"):
+            files = segment.labels("objects", "files_touched")
+            # Row -1 (no object) reads the extra false at the end.
+            rows = np.append(files.rows_with(lambda name: name == path or name.endswith(f"/{path}")), False)
         masks.append(rows[segment.docs.object_row])
     return np.concatenate(masks)
