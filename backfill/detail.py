@@ -133,10 +133,12 @@ def _newest_first(bundle: Bundle, filters: Filters) -> list[tuple[int, bytes, Pl
     base, mask = starts(bundle, "documents"), documents_mask(bundle, filters)
     for number, segment in enumerate(bundle.segments):
         docs = np.flatnonzero(mask[base[number] : base[number + 1]])
-        started = segment.started_us[segment.docs.occ_row[segment.docs.occ_indptr[docs]]] if len(docs) else []
-        for doc, us in zip(docs.tolist(), started, strict=True):
+        if not len(docs):
+            continue
+        started = segment.started_us[segment.docs.occ_row[segment.docs.occ_indptr[docs]]]
+        for doc, us in zip(docs.tolist(), started.tolist(), strict=True):
             xid = segment.document_id(doc)
-            dated.append((-int(us), xid, Place(segment, doc, xid)))
+            dated.append((-us, xid, Place(segment, doc, xid)))
     return sorted(dated, key=lambda item: item[:2])
 
 

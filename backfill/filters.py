@@ -63,7 +63,7 @@ class Filters:
 
     @classmethod
     def parse(cls, **options: Unpack[FilterOptions]) -> Filters:
-        """Filters as a person writes them. Raises UsageError for an unknown one, a bad date, room type, tier or kind."""
+        """Filters as a person writes them. Raises UsageError for an unknown one, or a bad value."""
         for name in options.keys() - FilterOptions.__annotations__.keys():
             one_of("filter", name, list(FilterOptions.__annotations__))
         room, file = options.get("room"), options.get("file")
