@@ -119,8 +119,9 @@ class IndexConfig:
     """Derived indexes and the default search; a bundle records both, so that any host searches alike.
 
     `k1` and `b` are BM25's. The default mode takes the `depth` best of each signal whose weight is not 0 and that the
-    bundle has, and fuses them: `weighted` and `combmnz` after `normalization`, `rrf` by ranks. Signals: `bm25` (verbatim;
-    `title`, `rooms` and `files` add those fields to it), `vector` (distilled), and the others by their names.
+    bundle has, and fuses them: `weighted` and `combmnz` after `normalization`, `rrf` by ranks. Signals: `bm25`
+    (verbatim; `title`, `rooms` and `files` add those fields to it), `vector` (distilled), `nearest` (the better of
+    `vector` and `claims-vector`), and the others by their names.
     `session_prior` is what part of its session's best score an exchange gets on top. Where no exchange has a word of
     the query and none has a vector of `min_cosine` to its, nothing was found.
     """
@@ -130,6 +131,7 @@ class IndexConfig:
     fusion: Literal["weighted", "combmnz", "rrf"] = "weighted"
     normalization: Literal["minmax", "p95", "zscore"] = "minmax"
     weight_bm25: float = 0.5
+    weight_nearest: float = 0.0
     weight_vector: float = 0.5
     weight_verbatim_vector: float = 0.0
     weight_distilled_bm25: float = 0.0
