@@ -62,12 +62,12 @@ class Bm25Info:
 class SearchDefaults:
     """How the default mode joins its signals; the bundle's own, or what a caller of `search` gives instead.
 
-    `weights`: of the signals `bm25` (verbatim), `vector` (distilled), `verbatim-vector`, `distilled-bm25`,
-    `claims-vector` and `claims-bm25` (0 or absent: not used), and of BM25 fields: `title`, `rooms`, `files` join bm25
-    where given, `verbatim`, `core`, `context` are 1 unless given. `session_prior`: what part of a session's best score
-    its other exchanges get on top. `min_cosine`: where no exchange has a word of the query and none is as near in
-    meaning, nothing was found. `depth`: the best units taken of each signal. `parts`: the object's parts that have
-    a vector. `k1` and `b`: BM25's constants, the index's where None.
+    `weights`: of the signals `bm25` (verbatim), `vector` (distilled), `claims-vector`, `nearest` (the better of these
+    two), `verbatim-vector`, `distilled-bm25` and `claims-bm25` (0 or absent: not used), and of BM25 fields: `title`,
+    `rooms`, `files` join bm25 where given, `verbatim`, `core`, `context` are 1 unless given. `session_prior`: what part
+    of a session's best score its other exchanges get on top. `min_cosine`: where no exchange has a word of the query
+    and none is as near in meaning, nothing was found. `depth`: the best units taken of each signal. `parts`: the
+    object's parts that have a vector. `k1` and `b`: BM25's constants, the index's where None.
     """
 
     fusion: str = "weighted"

@@ -23,7 +23,7 @@ MAX_QUERY_CHARS = 100_000
 MIN_DEPTH = 100
 MAX_SETTING = 1e6
 
-_VECTOR_SIGNALS = ("vector", "verbatim-vector", "claims-vector")
+_VECTOR_SIGNALS = ("nearest", "vector", "verbatim-vector", "claims-vector")
 
 
 def ask(
@@ -128,6 +128,7 @@ def wants_vector_for(bundle: Bundle, mode: str, settings: SearchDefaults) -> boo
             "claims": ["claims-vector"],
         }.get(mode, [])
     roles = {
+        "nearest": (*part_roles(bundle), "vectors:claims"),
         "vector": part_roles(bundle),
         "verbatim-vector": ("vectors:verbatim",),
         "claims-vector": ("vectors:claims",),

@@ -19,7 +19,7 @@ from backfill.claim_index import claim_index, claim_kinds
 from backfill.filters import Filters
 from backfill.fusion import Scores, Signal, fuse, lift_sessions
 from backfill.recent import Recent
-from backfill.scorers import ByClaimVector, ByVector, ByWords, Scorer, claim_words
+from backfill.scorers import ByClaimVector, ByNearest, ByVector, ByWords, Scorer, claim_words
 from backfill.signals import Mask, Units
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 QueryVector: TypeAlias = npt.NDArray[np.float32]
 
-SIGNALS = ("bm25", "vector", "verbatim-vector", "distilled-bm25", "claims-vector", "claims-bm25")
+SIGNALS = ("bm25", "nearest", "vector", "verbatim-vector", "distilled-bm25", "claims-vector", "claims-bm25")
 DEFAULT_WEIGHTS = {"bm25": 0.5, "vector": 0.5}
 # The one signal of each mode but `default` and `claims`, and the name that its score goes by.
 MODE_SIGNALS = {
@@ -193,6 +193,9 @@ def _scorer(bundle: Bundle, question: Question, name: str, mask: Mask) -> Scorer
         return _words(bundle, question, {"verbatim": weights.get("verbatim", 1.0), **extra}, mask)
     if name == "distilled-bm25":
         return _words(bundle, question, {field: weights.get(field, 1.0) for field in ("core", "context")}, mask)
+    if name == "nearest":
+        near = [s for n in ("vector", "claims-vector") if (s := _scorer(bundle, question, n, mask)) is not None]
+        return ByNearest(tuple(near)) if near else None
     roles = {
         "vector": part_roles(bundle),
         "verbatim-vector": ("vectors:verbatim",),

@@ -101,6 +101,23 @@ class ByClaimVector:
         return np.where(np.isfinite(best), best, np.nan)
 
 
+@dataclass(frozen=True, slots=True)
+class ByNearest:
+    """Several vector signals as one: a unit scores as the best of them, so that one near claim or part is enough."""
+
+    signals: tuple[Scorer, ...]
+    floor: float | None = None
+
+    def candidates(self, depth: int) -> Units:
+        """See Scorer."""
+        return np.unique(np.concatenate([signal.candidates(depth) for signal in self.signals]))
+
+    def scores(self, units: Units) -> Scores:
+        """See Scorer."""
+        best: Scores = np.fmax.reduce([signal.scores(units) for signal in self.signals])
+        return best
+
+
 def claim_words(index: ClaimIndex, of_claim: Scores, claims: Mask, mask: Mask) -> ByWords:
     """BM25 of claims [C] as a signal of documents: each scores as its best claim that counts."""
     found = np.flatnonzero((of_claim > 0) & claims)
