@@ -78,6 +78,9 @@ def databases() -> Iterator[Case]:
     builders: dict[str, Callable[[Path], UnitResult]] = {
         "opencode": test_opencode.read_database,
         "cursor": test_cursor.state,
+        "cursor-store": test_cursor.store,
+        "goose": test_more_agents.goose,
+        "hermes": test_more_agents.hermes,
         "zed": test_more_agents.zed,
     }
     for name, build in builders.items():
@@ -100,6 +103,10 @@ def draw(seed: int) -> Draw:
     if case.appends and case.name not in _ORDERED_INSIDE and chance.random() < 0.3:
         return Draw(case, _shuffled(case.data, chance), True)
     data = case.data
+    if case.data.startswith(b"SQLite") and chance.random() < 0.6:
+        for _ in range(chance.randrange(1, 4)):
+            data = _revalued(data, chance)
+        return Draw(case, data, False)
     for _ in range(chance.choice((1, 1, 2, 3, 8))):
         data = _broken(data, chance)
     return Draw(case, data, False)
@@ -118,6 +125,16 @@ def _shuffled(data: bytes, chance: random.Random) -> bytes:
         else:
             lines.insert(chance.randrange(len(lines)), lines.pop(at))
     return b"".join(lines)
+
+
+def _revalued(data: bytes, chance: random.Random) -> bytes:
+    """A JSON value in a database becomes one of another type in as many bytes, which the database does not notice."""
+    values = [value for value in _SCALAR.finditer(data) if len(value[0]) > 2]
+    if not values:
+        return data
+    value = chance.choice(values)
+    given = chance.choice((b"[]", b"{}", b"-1", b'""')).ljust(len(value[0]))
+    return data[: value.start()] + given + data[value.end() :]
 
 
 def _broken(data: bytes, chance: random.Random) -> bytes:

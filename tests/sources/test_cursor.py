@@ -90,7 +90,10 @@ def test_the_log_beside_a_database_is_honoured(tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir()} == before
 
 
-def test_the_command_lines_store(tmp_path: Path) -> None:
+STORED = [bytes([n]) * 32 for n in range(1, 6)]
+
+
+def store(tmp_path: Path) -> UnitResult:
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "You are"},
         {
@@ -110,18 +113,22 @@ def test_the_command_lines_store(tmp_path: Path) -> None:
         },
         {"role": "assistant", "content": "One file."},
     ]
-    ids = [bytes([n]) * 32 for n in range(1, 6)]
-    root = b"".join(b"\x0a\x20" + i for i in ids) + b"\x10\x05\x1a\x02hi"
-    blobs = [(i.hex(), json.dumps(m).encode()) for i, m in reversed(list(zip(ids, messages, strict=True)))]
+    root = b"".join(b"\x0a\x20" + i for i in STORED) + b"\x10\x05\x1a\x02hi"
+    blobs = [(i.hex(), json.dumps(m).encode()) for i, m in reversed(list(zip(STORED, messages, strict=True)))]
     blobs += [("root", root), ("old", json.dumps({"role": "user", "content": "rewound"}).encode())]
     meta = {"agentId": "a-1", "name": "Files", "createdAt": MS, "lastUsedModel": "m-1", "latestRootBlobId": "root"}
     script = "CREATE TABLE blobs (id TEXT PRIMARY KEY, data BLOB); CREATE TABLE meta (key TEXT, value TEXT);"
     database(tmp_path / "store.db", script, {"blobs": blobs, "meta": [("0", json.dumps(meta).encode().hex())]})
     (result,) = read_tree(tmp_path)
+    return result
+
+
+def test_the_command_lines_store(tmp_path: Path) -> None:
+    result = store(tmp_path)
     assert (result.agent, told(result)) == ("cursor", [("Run ls", "One file.")])
     assert [(t.name, t.input, t.head) for t in result.exchanges[0].tools] == [("Shell", "ls", "a.py")]
     (occurrence,) = result.occurrences
-    assert (occurrence.session_id, occurrence.anchor, occurrence.title) == ("a-1", ids[1].hex(), "Files")
+    assert (occurrence.session_id, occurrence.anchor, occurrence.title) == ("a-1", STORED[1].hex(), "Files")
     assert fates(result)[-1] == ("store.db!a-1", 1, "skipped", "detached")
 
 

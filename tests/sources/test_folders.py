@@ -29,6 +29,9 @@ WORDS = ("Where is the lock?", "In db.py.", "look around", "Fix the cart", "And 
 DATABASES: dict[str, Callable[[Path], UnitResult]] = {
     "opencode": test_opencode.read_database,
     "cursor": test_cursor.state,
+    "cursor-store": test_cursor.store,
+    "goose": test_more_agents.goose,
+    "hermes": test_more_agents.hermes,
     "zed": test_more_agents.zed,
 }
 

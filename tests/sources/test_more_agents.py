@@ -95,7 +95,7 @@ def test_the_folder_of_vibe(tmp_path: Path) -> None:
     ]
 
 
-def test_the_database_of_goose_gives_what_its_file_gives(tmp_path: Path) -> None:
+def goose(tmp_path: Path) -> UnitResult:
     script = """
         CREATE TABLE sessions (id TEXT PRIMARY KEY, description TEXT, working_dir TEXT);
         CREATE TABLE messages (id INTEGER PRIMARY KEY, message_id TEXT, session_id TEXT, role TEXT, content_json TEXT,
@@ -109,13 +109,18 @@ def test_the_database_of_goose_gives_what_its_file_gives(tmp_path: Path) -> None
     sessions: list[tuple[Any, ...]] = [("20260724_1", "Carts", "/w/shop")]
     database(tmp_path / "sessions.db", script, {"sessions": sessions, "messages": messages})
     (result,) = read_tree(tmp_path)
+    return result
+
+
+def test_the_database_of_goose_gives_what_its_file_gives(tmp_path: Path) -> None:
+    result = goose(tmp_path)
     assert result.agent == "goose"
     assert texts(result) == list(case("goose").exchanges)
     assert shown(result) == shown(read_case(tmp_path / "..", "goose"))
     assert [r.reason for r in result.ledger if r.state == "quarantined"] == ["not_json"]
 
 
-def test_the_database_of_hermes(tmp_path: Path) -> None:
+def hermes(tmp_path: Path) -> UnitResult:
     script = """
         CREATE TABLE sessions (id TEXT PRIMARY KEY, title TEXT, model TEXT, started_at REAL, parent_session_id TEXT);
         CREATE TABLE messages (id INTEGER PRIMARY KEY, session_id TEXT, role TEXT, content TEXT, tool_call_id TEXT,
@@ -131,6 +136,11 @@ def test_the_database_of_hermes(tmp_path: Path) -> None:
     sessions: list[tuple[Any, ...]] = [("h-1", "Carts", "m-1", 1_784_278_801.0, "h-0")]
     database(tmp_path / "state.db", script, {"sessions": sessions, "messages": messages})
     (result,) = read_tree(tmp_path)
+    return result
+
+
+def test_the_database_of_hermes(tmp_path: Path) -> None:
+    result = hermes(tmp_path)
     assert (result.agent, texts(result)) == ("hermes", list(case("hermes").exchanges))
     first = min(result.occurrences, key=lambda o: o.byte_start)
     assert (first.title, first.parent_session, first.started_at) == ("Carts", "h-0", 1_784_278_802_500_000)
