@@ -209,3 +209,35 @@ def test_a_scan_goes_on_where_the_last_one_stopped(tmp_path: Path, monkeypatch: 
     plan = plan_scan(run, Config(), [str(source)])
     scan_shard(run, plan, 3, lambda: False)
     assert began[-1] == len(b"".join(lines[:20]))
+
+
+def test_what_vanished_or_shrank_takes_nothing_back(tmp_path: Path) -> None:
+    source, run = tmp_path / "src", RunDir(tmp_path / "run")
+    source.mkdir()
+    run.make()
+    lines = eventful().lines
+    path = source / "s.jsonl"
+
+    def scanned(data: bytes | None) -> dict[str, Any]:
+        if data is None:
+            path.unlink()
+        else:
+            path.write_bytes(data)
+        plan = plan_scan(run, Config(), [str(source)])
+        for shard in run.missing(plan, "scan"):
+            scan_shard(run, plan, shard, lambda: False)
+        return scan_summary(run, plan, 0.0)
+
+    whole = scanned(b"".join(lines))
+    assert scanned(b"".join(lines[:9]))["exchanges"] >= whole["exchanges"]
+    gone = scanned(None)
+    assert gone["exchanges"] >= whole["exchanges"]
+    assert gone["sessions"] == whole["sessions"]
+    assert gone["balanced"]
+    path.write_bytes(b"".join([*lines, lines[0].replace(b"Carts", b"Trams")]))
+    plan = plan_scan(run, Config(), [str(source)])
+    path.unlink()  # between planning and reading
+    scan_shard(run, plan, len(plan.scan_shards) - 1, lambda: False)
+    summary = scan_summary(run, plan, 0.0)
+    assert summary["balanced"]
+    assert summary["formats"]["none"]["files"] == 1
