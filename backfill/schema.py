@@ -297,7 +297,7 @@ def _rooms(
         if kind not in ROOM_TYPES or not key:
             return Rejection("rooms", f"{text!r} is not type:key")
         pairs.append((kind, key))
-    pairs = [pair for pair in pairs if share_in(pair[1].split("_"), seen) >= 0.5]
+    pairs = [pair for pair in pairs if share_in(flat_words([pair[1]]).split(), seen) >= 0.5]
     return rooms_from(pairs) or rooms_of(exchange, files)
 
 
