@@ -15,7 +15,7 @@ from backfill.ids import ID_BYTES
 from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
 from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
-from backfill.sources.archives import folder_of, is_archive, read_archive
+from backfill.sources.archives import folder_of, read_archive
 from backfill.sources.base import FolderReader, Reader, Unit
 from backfill.sources.checkpoint import Checkpoint
 from backfill.sources.databases import MAGIC, DatabaseReader, read_database
@@ -26,6 +26,7 @@ from backfill.sources.registry import READERS as READERS
 from backfill.sources.result import UnitResult as UnitResult
 from backfill.sources.result import join
 from backfill.sources.units import Concatenation, FolderLedger, UnitFile, located
+from backfill.sources.unpacking import is_archive
 from backfill.types import LedgerRow
 
 SOURCES_VERSION = 3

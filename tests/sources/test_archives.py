@@ -15,7 +15,7 @@ import zstandard
 
 from backfill.config import ScanConfig
 from backfill.ledger import check
-from backfill.sources import UnitResult, archives, read_unit
+from backfill.sources import UnitResult, read_unit, unpacking
 from tests.claude_lines import ClaudeFile
 from tests.sources.traj_files import dump, swe_document
 
@@ -141,7 +141,7 @@ def test_hostile_tar_members_lead_nowhere(tmp_path: Path) -> None:
 
 
 def test_bombs_are_refused_before_they_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "RATIO_GRACE_BYTES", 1 << 16)
+    monkeypatch.setattr(unpacking, "RATIO_GRACE_BYTES", 1 << 16)
     zeros = bytes(4 << 20)
     result = read(tmp_path, zipped({"bomb.jsonl": zeros, "good.jsonl": session("Good")}))
     assert ends(result)["exports/old.zip!bomb.jsonl"] == (len(zeros), "quarantined", "ratio")
