@@ -70,7 +70,7 @@ def _chatgpt(source: Path, size_bytes: int) -> Path:
 
 def _claude_ai(source: Path, size_bytes: int) -> Path:
     def conversation(c: int) -> dict[str, Any]:
-        messages = [
+        messages: list[dict[str, Any]] = [
             {
                 "uuid": f"{c}-{m}",
                 "text": _text(c * 40 + m, 200 if m % 2 else 30),
