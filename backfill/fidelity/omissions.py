@@ -53,9 +53,9 @@ def dropped_facts(made: PalaceObject, exchange: Exchange) -> list[Finding]:
 
 
 def bloat(made: PalaceObject, exchange: Exchange) -> list[Finding]:
-    """Filler, and more words than the exchange itself has, or than the baseline's budget allows."""
+    """Filler that the exchange does not have, and more words than it has, or than the baseline's budget allows."""
     filler = _FILLER.search(made.exchange_core)
-    if filler:
+    if filler and filler[0].lower() not in f"{exchange.user_text}\n{exchange.agent_text}".lower():
         return [Finding("bloat", filler[0], CORE)]
     source = max(exchange.tokens_est, tokens_est(exchange.user_text, exchange.agent_text))
     if tokens_est(made.exchange_core) > source + 4 or made.tokens > MAX_OBJECT_TOKENS + tokens_est(

@@ -77,3 +77,13 @@ def test_a_denial_that_the_exchange_makes_is_none() -> None:
         extract(row, generation=0, fingerprint="f"), exchange_core="The retry does not work behind the proxy."
     )
     assert Finding("absence", "not work behind the proxy", "exchange_core") not in check_object(made, row)
+
+
+def test_words_that_the_exchange_has_are_no_filler() -> None:
+    row = make_exchange(
+        "Make an empty commit for this conversation please.", "Empty commit made for this conversation."
+    )
+    made = replace(
+        extract(row, generation=0, fingerprint="f"), exchange_core="Empty commit made for this conversation."
+    )
+    assert check_object(made, row) == ()
