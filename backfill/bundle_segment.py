@@ -151,17 +151,27 @@ class Segment(Opened):
         groups = range(len(table.group_starts) - 1)
         # A row group at a time: as Python values a column of lists takes ten times its room.
         values = (value for group in groups for value in table.read([name], [group])[name])
-        if name == "room_assignments":
-            return Labels.of([f"{room['room_type']}:{room['room_key']}" for room in cell or ()] for cell in values)
-        if name == "files_touched":
-            return Labels.of([touched["path"] for touched in cell or ()] for cell in values)
-        return Labels.of((value,) for value in values)
+        try:
+            if name == "room_assignments":
+                labels = Labels.of([f"{r['room_type']}:{r['room_key']}" for r in cell or ()] for cell in values)
+            elif name == "files_touched":
+                labels = Labels.of([touched["path"] for touched in cell or ()] for cell in values)
+            else:
+                labels = Labels.of((value,) for value in values)
+        except (KeyError, TypeError) as error:
+            raise BundleError(f"{self.files[role].path} holds no names in {name}") from error
+        if not all(isinstance(label, str) for label in labels.names):
+            raise BundleError(f"{self.files[role].path} holds no names in {name}")
+        return labels
 
     def _started(self) -> npt.NDArray[np.int64]:
         import numpy as np
 
         times = self.table("occurrences").read(["started_at"])["started_at"]
-        return np.array([UNKNOWN_US if us is None else us for us in times], np.int64)
+        try:
+            return np.array([UNKNOWN_US if us is None else us for us in times], np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BundleError(f"{self.files['occurrences'].path} holds no times in started_at") from error
 
     def _id_block(self, role: str, name: str) -> bytes:
         """A column of ids side by side, zeros where there is none."""

@@ -20,7 +20,7 @@ from backfill.claim_search import read_claims
 from backfill.delivery import Passage, best_match, hit_passages, query_terms
 from backfill.errors import BundleError, UsageError
 from backfill.filters import Filters, one_of
-from backfill.folding import COMPARED_HITS, near_copies, scores_agree
+from backfill.folding import COMPARED_HITS, near_copies
 from backfill.hits import Hit, Place, read_hits
 from backfill.phrases import ExactTerms, exact_mask, take_apart
 from backfill.question import MIN_DEPTH, ask, query_encoder, wants_vector_for
@@ -33,7 +33,7 @@ from backfill.ranking import (
     rank,
     session_numbers,
 )
-from backfill.signals import best_units
+from backfill.winners import best_positions, places_at
 
 if TYPE_CHECKING:
     from backfill.bundle import Bundle
@@ -137,7 +137,10 @@ def ranked_places(bundle: Bundle, text: str, *, k: int, filters: Filters | None 
     wanted = wants_vector_for(bundle, "default", bundle.manifest.index)
     question, _ = ask(bundle, text, wants_vector=wanted, k=k, filters=filters)
     mask = exact_mask(bundle, take_apart(text)[1], documents_mask(bundle, filters))
-    return _places(bundle, rank(bundle, question, "default", mask), k)[:k] if mask.any() else []
+    if not mask.any():
+        return []
+    ranking = rank(bundle, question, "default", mask)
+    return places_at(bundle, ranking, best_positions(bundle, ranking, k))
 
 
 def working_modes(bundle: Bundle) -> tuple[str, ...]:
@@ -184,7 +187,7 @@ def _best_of_sessions(bundle: Bundle, ranking: Ranking) -> Ranking:
 
 
 def _hits(bundle: Bundle, ranking: Ranking, k: int, filters: Filters) -> list[Hit]:
-    return _read(bundle, _places(bundle, ranking, k)[:k], filters)
+    return _read(bundle, places_at(bundle, ranking, best_positions(bundle, ranking, k)), filters)
 
 
 def _read(bundle: Bundle, places: Sequence[Place], filters: Filters) -> list[Hit]:
@@ -202,16 +205,13 @@ def _folded_hits(bundle: Bundle, ranking: Ranking, k: int, filters: Filters) -> 
     Beyond the last hit only what has the scores of a hit is read: near copies do.
     """
     kept: list[Hit] = []
-    places = _places(bundle, ranking, _MAX_READ * k)
-    for start in range(0, len(places), k):
-        batch = places[start : start + k]
+    kept_at: list[int] = []
+    positions = best_positions(bundle, ranking, _MAX_READ * k)
+    for start in range(0, len(positions), k):
+        batch = positions[start : start + k]
         if len(kept) == k:
-            batch = [
-                p
-                for p in batch
-                if any(scores_agree(p.signals, hit.signals, _SAME_SCORE) for hit in kept[-COMPARED_HITS:])
-            ]
-        for hit in _read(bundle, batch, filters):
+            batch = _alike(ranking, batch, kept_at[-COMPARED_HITS:])
+        for position, hit in zip(batch, _read(bundle, places_at(bundle, ranking, batch), filters), strict=True):
             at = near_copies(kept, hit)
             if at >= 0:
                 kept[at] = replace(
@@ -219,23 +219,18 @@ def _folded_hits(bundle: Bundle, ranking: Ranking, k: int, filters: Filters) -> 
                 )
             elif len(kept) < k:
                 kept.append(hit)
+                kept_at.append(position)
     return kept
 
 
-def _places(bundle: Bundle, ranking: Ranking, k: int) -> list[Place]:
-    """The best `k` candidates in order, and those that tie with the last of them."""
-    at = best_units(ranking.scores, np.arange(len(ranking.scores)), k)
-    base = signals.starts(bundle, "documents")
-    places = []
-    for i in at:
-        number = int(np.searchsorted(base, ranking.docs[i], side="right")) - 1
-        segment = bundle.segments[number]
-        doc = int(ranking.docs[i] - base[number])
-        found = {name: float(s[i]) for name, s in ranking.signals.items() if np.isfinite(s[i])}
-        claim = -1 if ranking.claims is None else int(ranking.claims[i])
-        places.append(Place(segment, doc, segment.document_id(doc), float(ranking.scores[i]), found, claim))
-    places.sort(key=lambda p: (-p.score, p.exchange_id))
-    return places
+def _alike(ranking: Ranking, positions: list[int], kept: list[int]) -> list[int]:
+    """The positions whose signals all score as those of one of the kept, but for 3%."""
+    same = np.ones((len(positions), len(kept)), np.bool_)
+    for scores in ranking.signals.values():
+        one, other = scores[positions][:, None], scores[kept][None, :]
+        # A signal that either lacks (NaN) tells nothing.
+        same &= ~(np.abs(one - other) > _SAME_SCORE * np.maximum(np.maximum(np.abs(one), np.abs(other)), 0.1))
+    return [position for position, near in zip(positions, same.any(axis=1).tolist(), strict=True) if near]
 
 
 def _closest_miss(bundle: Bundle, question: Question, exact: ExactTerms, mode: str, filters: Filters) -> Hit | None:
