@@ -230,7 +230,7 @@ def _alike(ranking: Ranking, positions: list[int], kept: list[int]) -> list[int]
         one, other = scores[positions][:, None], scores[kept][None, :]
         # A signal that either lacks (NaN) tells nothing.
         same &= ~(np.abs(one - other) > _SAME_SCORE * np.maximum(np.maximum(np.abs(one), np.abs(other)), 0.1))
-    return [position for position, near in zip(positions, same.any(axis=1).tolist(), strict=True) if near]
+    return [positions[n] for n in np.flatnonzero(same.any(axis=1)).tolist()]
 
 
 def _closest_miss(bundle: Bundle, question: Question, exact: ExactTerms, mode: str, filters: Filters) -> Hit | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backfill.cli import main
 from backfill.cuts import WHOLE_UNIT, natural_cuts, unit_start
 from backfill.delivery import (
     MIN_LIMIT_CHARS,
@@ -22,13 +25,15 @@ from backfill.delivery import (
 from backfill.errors import UsageError
 from backfill.hits import Hit, Source
 from backfill.types import Exchange, ToolCall
+from tests.bundle_fixture import SPECS, write_bundle
 
 # Texts of short sentences, lines, blank lines, code and long runs without an end.
 pieces = st.sampled_from(
     ["The limit is 45 s. ", "It failed! ", "Why? ", "e.g. this ", "v1.2.3 ", "x = 1\n", "\n\n", "    indented\n",
      "Values:\n", "word ", "数据在这里。", "\r\n", "(see below.) ", "Dr. Who ", "a" * 90, "\t", "1. ", "é"]
 )  # fmt: skip
-texts = st.lists(pieces, max_size=120).map("".join)
+texts = st.sampled_from([0, 3, 40, 120]).flatmap(lambda n: st.lists(pieces, min_size=n, max_size=n)).map("".join)
+long_texts = st.lists(pieces, min_size=70, max_size=90).map("".join)
 limits = st.integers(MIN_LIMIT_CHARS, 400)
 TERMS = query_terms("limit failed indented")
 
@@ -56,7 +61,7 @@ def sound(passage: Passage, text: str, limit: int) -> None:
             )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(texts, limits)
 def test_the_best_passage_ends_where_sentences_and_lines_end(text: str, limit: int):
     passage = passage_around("agent_text", text, TERMS, limit)
@@ -67,7 +72,7 @@ def test_the_best_passage_ends_where_sentences_and_lines_end(text: str, limit: i
         assert passage.text == text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(texts, limits)
 def test_passages_that_follow_each_other_give_the_whole_text(text: str, limit: int):
     found, start = [], 0
@@ -83,7 +88,7 @@ def test_passages_that_follow_each_other_give_the_whole_text(text: str, limit: i
     assert "".join(found) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(texts, limits, st.integers(0, 5000))
 def test_a_passage_from_anywhere_begins_with_the_whole_sentence(text: str, limit: int, at: int):
     passage = passage_from("agent_text", text, at, limit)
@@ -93,7 +98,7 @@ def test_a_passage_from_anywhere_begins_with_the_whole_sentence(text: str, limit
         assert passage.start in (0, len(text), *natural_cuts(text, 0, len(text)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(texts, texts, texts, texts, st.integers(4 * MIN_LIMIT_CHARS, 1500))
 def test_pages_give_the_whole_exchange(user: str, agent: str, output: str, thinking: str, limit: int):
     row = exchange(user, agent, (ToolCall("Bash", b"\1" * 16, (), (), "ls", output, "tail", 5),), thinking)
@@ -207,3 +212,38 @@ def test_limits_are_checked():
 def test_an_empty_exchange_has_an_empty_page():
     page = exchange_page(exchange("", ""))
     assert (page.passages, page.cursor) == ((), None)
+
+
+# ---- on the command line
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(long_texts, texts)
+def test_the_command_line_cuts_nowhere_else_and_its_cursors_give_all(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str], agent: str, user: str
+):
+    path = tmp_path_factory.mktemp("b") / "bundle"
+    spec = replace(SPECS[0], user=f"The limit? {user}", agent=agent, core="Set the limit", context="", file="")
+    exchange_id = write_bundle(path, vectors=False, claims=False, specs=[spec]).id("retry")
+    capsys.readouterr()
+    assert main(["query", str(path), "limit failed", "--json"]) == 0
+    tree = json.loads(capsys.readouterr().out)["hits"][0]
+    assert (tree["user_text"], tree["agent_text"]) == (spec.user, spec.agent)
+    assert tree["agent_text"][tree["match"]["start"] : tree["match"]["end"]] == tree["match"]["text"] or (
+        tree["match"]["field"] == "user_text"
+    )
+    found: dict[str, str] = {}
+    cursor: list[str] = []
+    while True:
+        assert main(["show", str(path), exchange_id, "--limit", "320", "--json", *cursor]) == 0
+        page = json.loads(capsys.readouterr().out)
+        for part in page["passages"]:
+            whole = spec.user if part["field"] == "user_text" else spec.agent
+            spans = tuple((a, b) for a, b in part["matches"])
+            names = ("field", "text", "start", "end", "total", "inside")
+            sound(Passage(**{n: part[n] for n in names}, matches=spans), whole, 320)
+            found[part["field"]] = found.get(part["field"], "") + part["text"]
+        if page["cursor"] is None:
+            break
+        cursor = ["--cursor", page["cursor"]]
+    assert found == {"user_text": spec.user, "agent_text": spec.agent}
