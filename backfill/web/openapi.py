@@ -15,6 +15,7 @@ _REFUSALS = {
     "403": "Host or Origin is not this server's own",
     "404": "There is nothing of this name",
     "405": "Only GET and HEAD are answered",
+    "414": "The address is longer than 16 KiB",
     "500": "The bundle is damaged, or the server failed",
 }
 

@@ -18,7 +18,7 @@ export async function show({ parameters, signal, go }) {
   const bar = filterBar(stats, parameters, filters, go);
   if (!stats.projects.length) return { title: "", content: empty("This bundle is empty", "Once a run has written exchanges into it, reload this page.") };
   if (!parameters.q?.trim()) return { title: "", content: [bar, await newest(filters, signal)] };
-  const answer = await get("/api/search", { q: parameters.q, mode: parameters.mode, per_session: parameters.per_session, k: parameters.k ?? 12, chars: 800, ...filters }, signal);
+  const answer = await get("/api/search", { q: parameters.q, mode: parameters.mode, per_session: parameters.per_session, k: parameters.k ?? 12, chars: 560, ...filters }, signal);
   return { title: parameters.q, content: [bar, results(answer, more(answer, parameters))] };
 }
 
