@@ -1,7 +1,7 @@
 """The extractive distiller: palace objects from an exchange's own words, without an LLM.
 
-The core is one literal sentence of the prompt (the topic) and one of the agent (the outcome); the context is the
-literal sentence, cut at a clause end, that adds most to them. A function of the exchange alone: no corpus statistics,
+The core is the prompt's opening sentences, and the answer's where the prompt is short; the context is the literal
+sentence, cut at a clause end, that adds most to them. A function of the exchange alone: no corpus statistics,
 no clock, no model. Work is bounded: of longer texts the first and last 4,000 characters are read, of tool results the
 last six. Deliberately absent: paraphrase.
 """
@@ -16,16 +16,19 @@ from typing import Final
 from backfill import ids
 from backfill.fidelity.handles import Handle, find_handles
 from backfill.rooms import STOP_WORDS, rooms_of
-from backfill.sentences import RAGGED, WORD, Sentence, cut_to, size_bytes, topic_words, weighed_sentences
+from backfill.sentences import COURTESY, RAGGED, WORD, Sentence, cut_to, size_bytes, topic_words, weighed_sentences
 from backfill.text import tokens_est
 from backfill.toolpaths import files_touched
 from backfill.types import Exchange, PalaceObject, Tier
 
-EXTRACTIVE_VERSION: Final = 3
+EXTRACTIVE_VERSION: Final = 4
 
-MAX_CORE_BYTES = 120  # 30 tokens_est
+MAX_CORE_BYTES = 116  # 29 tokens_est
 MAX_CONTEXT_BYTES = 68  # 17 tokens_est
-_TOPIC_BYTES = 60
+# Of less room than this only a torn phrase would fit.
+_MIN_PIECE_BYTES = 28
+_MIN_OPENING_SCORE = -1.0
+_MAX_COURTESY_WORDS = 4
 _MAX_LABEL_BYTES = 24
 _MAX_WEIGHED = 12
 _MAX_TOOLS = 6
@@ -144,65 +147,51 @@ def _object(
 
 
 def _core(user: Sequence[Sentence], agent: Sequence[Sentence]) -> str:
-    """The topic sentence and the outcome sentence, each with its neighbours or cut at clause ends to fit its share."""
-    topic, outcome = _best(user), _best(agent)
-    if topic is not None and outcome is not None and user[topic].score < 0.0:
-        topic = None
-    if topic is None or outcome is None:
-        sentences, place = (user, topic) if topic is not None else (agent, outcome)
-        return "" if place is None else _plain(_passage(sentences, place, MAX_CORE_BYTES, MAX_CORE_BYTES))
-    who, whom = _speaker(user), _speaker(agent)
-    if not (who and whom):
-        who = whom = ""
-    budget = MAX_CORE_BYTES - 2 - size_bytes(who + whom)
-    left = budget - size_bytes(agent[outcome].text)
-    unused = budget - sum(size_bytes(s.text) + 2 for s in agent)
-    head = _said(who, _passage(user, topic, max(_TOPIC_BYTES, left), max(_TOPIC_BYTES, unused)))
-    rest = MAX_CORE_BYTES - 2 - size_bytes(head + whom)
-    tail = _said(whom, _passage(agent, outcome, rest, rest).rstrip(" :："))
-    return _plain(_join(head, tail))
+    """The prompt's opening sentences; where they leave room, the answer's.
+
+    One speaker's words in one vector find more than a topic and an outcome together do, and opening words more than the
+    sentences that weigh most; outcomes are left to the context and the claims.
+    """
+    head = _opening(user, MAX_CORE_BYTES)
+    room = MAX_CORE_BYTES - size_bytes(head) - 2
+    tail = _opening(agent, room) if room >= _MIN_PIECE_BYTES else ""
+    tail = tail if size_bytes(tail) >= _MIN_PIECE_BYTES or not head else ""
+    if not head and not tail:
+        return _plain(cut_to((*user, *agent)[0].text, MAX_CORE_BYTES)) if user or agent else ""
+    return _plain(_join(head, tail) if head and tail else head or tail)
+
+
+def _opening(sentences: Sequence[Sentence], budget_bytes: int) -> str:
+    """The first sentences that say something, under their speaker's label, the last one cut at a clause end."""
+    speaker = _speaker(sentences) if sentences else ""
+    telling = [sentence for sentence in sentences if not _says_little(sentence, speaker)]
+    text = speaker if telling and telling[0] is not sentences[0] else ""
+    empty = True
+    for sentence in telling:
+        joined = text + sentence.text if empty else _join(text, sentence.text)
+        if size_bytes(joined) > budget_bytes:
+            room = budget_bytes - size_bytes(joined) + size_bytes(sentence.text)
+            piece = cut_to(sentence.text, room) if empty or room >= _MIN_PIECE_BYTES else ""
+            if empty:
+                return text + piece
+            return _join(text, piece) if size_bytes(piece) >= _MIN_PIECE_BYTES else text
+        text, empty = joined, False
+    return text
+
+
+def _says_little(sentence: Sentence, speaker: str) -> bool:
+    """Whether it is a greeting, thanks, a mere yes, or an announcement of what comes next."""
+    if sentence.score < _MIN_OPENING_SCORE:
+        return True
+    text = sentence.text.removeprefix(speaker)
+    words = set(WORD.findall(text.lower())) - STOP_WORDS
+    return len(words) <= _MAX_COURTESY_WORDS and COURTESY.match(text) is not None
 
 
 def _speaker(sentences: Sequence[Sentence]) -> str:
     """The label that opens a text ("Caroline: "), with its colon; empty where it has none."""
     match = _SPEAKER.match(sentences[0].text) if sentences[0].start == 0 else None
     return match[0] if match and size_bytes(match[0]) <= _MAX_LABEL_BYTES else ""
-
-
-def _said(speaker: str, text: str) -> str:
-    """The text under its speaker's label: a sentence from the middle of a turn does not say whose it is."""
-    return text if text.startswith(speaker) else speaker + text
-
-
-def _best(sentences: Sequence[Sentence]) -> int | None:
-    return max(range(len(sentences)), key=lambda n: (sentences[n].score, -n), default=None)
-
-
-def _passage(sentences: Sequence[Sentence], place: int, budget_bytes: int, filled_bytes: int) -> str:
-    """The sentence cut to the budget, and where it is short the neighbours that fit whole, the later ones first.
-
-    A sentence of a few words leaves most of the budget unused, and its neighbours name what it is about.
-    """
-    first = last = place
-    size = size_bytes(sentences[place].text)
-    if size > budget_bytes:
-        return cut_to(sentences[place].text, budget_bytes)
-    for step in (1, -1):
-        near = place + step
-        while 0 <= near < len(sentences) and sentences[near].score > 0.0:
-            size += size_bytes(sentences[near].text) + 2
-            if size > filled_bytes:
-                return _joined(sentences[first : last + 1])
-            first, last = min(first, near), max(last, near)
-            near += step
-    return _joined(sentences[first : last + 1])
-
-
-def _joined(sentences: Sequence[Sentence]) -> str:
-    text = sentences[0].text
-    for sentence in sentences[1:]:
-        text = _join(text, sentence.text)
-    return text
 
 
 def _plain(text: str) -> str:

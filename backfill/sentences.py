@@ -60,8 +60,9 @@ _MECHANICS = re.compile(
     r"|what (?:would|do) you|summary|yes\b.{0,6}$|no\b.{0,6}$|changes made|done[.!]?$|wow\b|我来|让我|好的)",
     re.IGNORECASE,
 )
-_COURTESY = re.compile(
-    r"thanks|thank you|(?:hi|hello|hey)\b|have a (?:great|nice|good)|i hope you|that's all", re.IGNORECASE
+COURTESY = re.compile(
+    r"thanks|thank you|(?:hi|hello|hey|(?:good )?morning)\b|have a (?:great|nice|good)|i hope you|that's all|谢谢",
+    re.IGNORECASE,
 )
 WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _CLAUSE = re.compile(
@@ -175,7 +176,7 @@ def _user_score(text: str, position: int, total: int) -> float:
     score += _length_score(text)
     if not words or text.lower().strip(" .!,。！") in _TRIVIAL:
         score -= 4.0
-    if _COURTESY.match(text):
+    if COURTESY.match(text):
         score -= 1.5
     return score
 
