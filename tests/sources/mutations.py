@@ -39,7 +39,7 @@ FRAGMENTS = (
 # What these say is ordered by numbers or changed by patches: their lines, moved, make no file that ever grew.
 _ORDERED_INSIDE = frozenset(("gemini_cli_patches", "copilot_chat_log", "deepseek"))
 # An event of these is the copy of an item nearby: moved apart, they are two until the second one comes.
-_PAIRED = frozenset(("codex",))
+_PAIRED = frozenset(("codex", "kimi"))
 _SCALAR = re.compile(rb'"(?:[^"\\\n]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null')
 
 
