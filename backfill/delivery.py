@@ -91,10 +91,15 @@ class ExchangePage:
 
 
 def query_terms(text: str) -> frozenset[str]:
-    """The terms of a query that passages are chosen and marked by."""
-    from backfill.indexes.tokenizer import tokenize
+    """What passages of an answer to a query are chosen and marked by: its terms, and its exact parts in one piece.
 
-    return frozenset(tokenize(text))
+    The latter begin with a quotation mark, which no term does.
+    """
+    from backfill.indexes.tokenizer import tokenize
+    from backfill.phrases import take_apart
+
+    words, exact = take_apart(text)
+    return frozenset(tokenize(words)).union(f'"{part.casefold()}' for part in (*exact.phrases, *exact.errors))
 
 
 def passage_around(field: str, text: str, terms: Collection[str], limit_chars: int) -> Passage:
@@ -239,7 +244,10 @@ def _matches(text: str, terms: frozenset[str]) -> Iterator[tuple[int, int]]:
 def _terms_of(text: str, wanted: frozenset[str]) -> frozenset[str]:
     from backfill.indexes.tokenizer import tokenize
 
-    return wanted.intersection(tokenize(text)) if wanted else frozenset()
+    if not wanted:
+        return wanted
+    whole = {part for part in wanted if part[0] == '"' and part[1:] in text.casefold()}
+    return wanted.intersection(tokenize(text)) | whole
 
 
 def _best_window(cuts: list[int], found: list[frozenset[str]], limit_chars: int) -> tuple[int, int]:

@@ -127,6 +127,14 @@ def test_a_passage_is_cut_around_the_words():
     assert passage.marked().endswith(f"after this; cursor agent_text:{passage.end}]")
 
 
+def test_a_phrase_is_shown_where_it_stands_in_one_piece():
+    text = "The lock is free. We wait on a row.\n" * 20 + "The row lock is free.\n" + "We wait on a lock.\n" * 20
+    passage = passage_around("agent_text", text, query_terms('"row lock" wait'), 100)
+    assert "The row lock is free." in passage.text
+    assert query_terms('path:a.py error:E11 "Two Words"') >= {'"e11', '"two words', "a.py"}
+    assert "path" not in query_terms("path:a.py")
+
+
 @pytest.mark.parametrize(
     ("text", "cuts"),
     [

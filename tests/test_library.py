@@ -97,6 +97,16 @@ def test_a_bundle_closes_and_opens_anew(made: Fixture):
     bundle.close()
 
 
+def test_an_empty_bundle_answers_with_nothing(tmp_path: Path):
+    bundle = Bundle.open(write_bundle(tmp_path / "empty", specs=[]).path)
+    assert bundle.modes() == ()
+    for text in ("deadlock", 'path:x.py "row locks" error:E1'):
+        result = bundle.search(text, project="shop", kind="fact")
+        assert (result.hits, result.closest_miss) == ((), None)
+    assert bundle.claims("deadlock").claims == bundle.claims().claims == ()
+    assert (bundle.timeline(), bundle.rooms().rooms, bundle.pack(200).items) == ((), (), ())
+
+
 # ---- exact terms, sessions, copies
 
 
