@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from backfill.fidelity.handles import find_handles
 from backfill.rooms import STOP_WORDS
 from backfill.text import tokens_est
 from backfill.types import Exchange, Finding, PalaceObject
@@ -25,6 +24,11 @@ _WORD = re.compile(r"[^\W_]{3,}")
 _TROUBLE = re.compile(
     r"error|exception|fail|crash|panic|fault|broke|bug|denied|refus|reject|timed? ?out|missing|错误|失败|エラー",
     re.IGNORECASE,
+)
+# The error names among the handles; finding all handles of an exchange would cost more than all other checks.
+_ERROR_NAME = re.compile(
+    r"\b(?:[A-Z][A-Za-z0-9]*(?:Error|Exception|Panic|Fault)|E[A-Z]{4,}|SIG[A-Z]{2,8}"
+    r"|(?:HTTP|[Ss]tatus(?: code)?|[Ee]xit(?: code| status)?|[Ee]rror) \d{1,5})\b"
 )
 _CHANGE = re.compile(
     r"\b(?:set|sets|setting|raised?|lower(?:ed)?|chang(?:ed?|ing)|bump(?:ed)?|increas(?:ed?|ing)|decreas(?:ed?|ing)"
@@ -69,7 +73,7 @@ def _dropped_error(told: str, texts: tuple[str, str]) -> str:
     """An error that prompt and answer both speak of, by name, where the object speaks of no trouble at all."""
     if _TROUBLE.search(told):
         return ""
-    names = [[h.text for h in find_handles(text) if h.kind == "error"] for text in texts]
+    names = [_ERROR_NAME.findall(text) for text in texts]
     shared = next((name for name in names[0] if name in names[1]), "")
     name = shared or (names[0][0] if names[0] else "")
     return "" if name in told else name
@@ -88,7 +92,7 @@ def _dropped_value(told: str, answer: str) -> str:
 
 def _dropped_decision(told: str, texts: tuple[str, str]) -> str:
     """A sentence that says what was decided, where the object shares nearly nothing with any such sentence."""
-    decisions = [s for text in texts for s in _SENTENCE.findall(text) if _DECISION.search(s)]
+    decisions = [s for text in texts if _DECISION.search(text) for s in _SENTENCE.findall(text) if _DECISION.search(s)]
     if not decisions:
         return ""
     words = {w.lower()[:6] for w in _WORD.findall(told)}
