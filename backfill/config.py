@@ -89,7 +89,7 @@ class DistillConfig:
     for later runs in the user's cache. `min_llm_share` is the least share of tier llm among exchanges of at least
     `min_tokens` with an LLM engine; below it a run exits 1."""
 
-    products: tuple[Literal["objects", "claims"], ...] = ("objects",)
+    products: tuple[Literal["objects", "claims"], ...] = ("objects", "claims")
     split_tokens: int = 1500
     min_tokens: int = 12
     generation: int = 0
