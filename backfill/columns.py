@@ -26,12 +26,13 @@ MAX_FOOTER_BYTES = 64 << 20
 MAX_ROWS = 1 << 31
 MAX_DECODED_BYTES = 2 << 30
 BATCH_ROWS = 4096
-# A hit of 10 lines of text takes 2 KB as a row; 100,000 objects and occurrences take 48 MB decoded, and are read at
-# random, row groups of 4,096 at a time. Row groups of verbatim text (256) are too large and too many to keep.
+# A hit of 10 lines of text takes 2 KB as a row. 100,000 objects and occurrences take 48 MB decoded and are read at
+# random, 4,096 at a time; row groups of verbatim text (256 rows, 0.5 MB) are kept apart, or they would push those out.
 MAX_RECENT_ROWS = 4096
 MAX_ROW_CHARS = 32_768
 MAX_RECENT_BYTES = 48 << 20
-KEPT_GROUP_ROWS = 512
+MAX_RECENT_TEXT_BYTES = 16 << 20
+TEXT_GROUP_ROWS = 256
 
 _MAGIC = b"PAR1"
 _CODECS = (0, 6)
@@ -49,6 +50,7 @@ class _Chunk:
 
 _recent_rows: Recent[dict[str, Any]] = Recent(MAX_RECENT_ROWS)
 _recent_columns: Recent[Any] = Recent(MAX_RECENT_BYTES)
+_recent_texts: Recent[Any] = Recent(MAX_RECENT_TEXT_BYTES)
 
 
 class ParquetFile:
@@ -143,8 +145,8 @@ class ParquetFile:
     def _group_arrays(self, names: Sequence[str], group: int) -> dict[str, Any]:
         """The columns of one row group. Raises BundleError where it holds another number of rows than it says."""
         n_rows = self._group_rows[group]
-        keep = n_rows > KEPT_GROUP_ROWS
-        found = {name: _recent_columns.get((self._key, name, group)) for name in names} if keep else {}
+        recent = _recent_columns if n_rows > TEXT_GROUP_ROWS else _recent_texts
+        found = {name: recent.get((self._key, name, group)) for name in names}
         absent = [name for name in names if found.get(name) is None]
         batches = list(self._batches(absent, [group])) if absent else []
         if absent and sum(batch.num_rows for batch in batches) != n_rows:
@@ -152,8 +154,7 @@ class ParquetFile:
         for name in absent:
             array = _joined([batch.column(name) for batch in batches])
             found[name] = array
-            if keep:
-                _recent_columns.put((self._key, name, group), array, array.nbytes)
+            recent.put((self._key, name, group), array, array.nbytes)
         return found
 
     def group_of(self, position: int) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.indexes.scattered import ScatteredRows
-from backfill.indexes.shortlist import Shortlist
+from backfill.indexes.shortlist import Shortlist, release
 from backfill.indexes.vectors import ExactIndex, exact_scores
 from backfill.recent import Recent
 
@@ -55,7 +55,7 @@ class VectorSpace:
         self._scattered = [ScatteredRows(rows) for rows in files]
         self._all_shown = bool(shown.all())
         self._recent: Recent[tuple[Units, Scores]] = Recent(_RECENT_QUERIES)
-        self._faiss: list[ExactIndex] | None = None
+        self._faiss: ExactIndex | None = None
         self._shortlist: Shortlist | None = None
 
     @property
@@ -82,14 +82,16 @@ class VectorSpace:
         """
         # None: every row. Row -1 (not shown) reads the extra false at the end.
         allowed = None if self._all_shown and mask.all() else np.append(mask, False)[self.unit_of_row]
-        wanted = depth * self.rows_per_unit
+        n_allowed = self.n_rows if allowed is None else int(np.count_nonzero(allowed))
+        wanted = min(depth * self.rows_per_unit, n_allowed)
         if self.n_rows > SHORTLIST_ABOVE_ROWS:
             rows = self._short(query, max(_LOOKED_AT_PER_ROW * wanted, _LOOKED_AT_LEAST), allowed)
-        elif self.n_rows >= FAISS_FROM_ROWS:
-            rows = self._nearest(query, wanted, allowed)
+            scores = self._row_scores(query, rows)
+        elif self.n_rows >= FAISS_FROM_ROWS and wanted:
+            rows, scores = self._nearest(query, wanted, allowed)
         else:
             rows = np.arange(self.n_rows) if allowed is None else np.flatnonzero(allowed)
-        scores = self._row_scores(query, rows)
+            scores = self._row_scores(query, rows)
         self._recent.put(query.tobytes(), (rows, scores), 1)
         rows, scores = rows[np.isfinite(scores)], scores[np.isfinite(scores)]
         units, place = np.unique(self.unit_of_row[rows], return_inverse=True)
@@ -104,18 +106,25 @@ class VectorSpace:
             self._shortlist = Shortlist(self.files)
         return self._shortlist.nearest(query, n, allowed)
 
-    def _nearest(self, query: F32, k: int, allowed: Mask | None) -> Units:
-        """The `k` best rows of each file: more than are needed, for one file may hold all of them."""
+    def _nearest(self, query: F32, n: int, allowed: Mask | None) -> tuple[Units, Scores]:
+        """The `n` best rows and those that tie with the last of them, in rising order, and their scores.
+
+        Many small files are searched as one, for which their rows are copied once: at most 77 MB of 384 numbers.
+        """
         if self._faiss is None:
-            self._faiss = [ExactIndex(rows) for rows in self.files]
-        found = [np.zeros(0, np.int64)]
-        for index, start, end in zip(self._faiss, self.bounds[:-1], self.bounds[1:], strict=True):
-            mask = None if allowed is None else allowed[start:end]
-            n = min(k, int(end - start if mask is None else np.count_nonzero(mask)))
-            if n:
-                rows = index.search(query[None], n, mask)[1][0]
-                found.append(rows[rows >= 0] + start)
-        return np.concatenate(found)
+            self._faiss = ExactIndex(np.concatenate(self.files))
+            for rows in self.files:
+                release(rows)
+        n_allowed = self.n_rows if allowed is None else int(np.count_nonzero(allowed))
+        k = min(n_allowed, n + 16)
+        while True:
+            found, numbers = self._faiss.search(query[None], k, allowed)
+            if k == n_allowed or found[0, k - 1] < found[0, n - 1] or not np.isfinite(found[0, k - 1]):
+                order = np.argsort(numbers[0], kind="stable")
+                order = order[numbers[0][order] >= 0]
+                return numbers[0][order], found[0][order].astype(np.float64)
+            # Rows that tie with the last may have been left out.
+            k = min(n_allowed, 2 * k)
 
     def _known_scores(self, query: F32, rows: Units) -> Scores:
         """As `_row_scores`, but for those that the last search for this query scored already."""

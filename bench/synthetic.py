@@ -242,6 +242,64 @@ def queries(n: int, count: int, seed: int = 1) -> list[Query]:
     return found
 
 
+class GivenVectors:
+    """An encoder that knows the vectors of these queries: what is left of a search without its encoding."""
+
+    dim = DIM
+
+    def __init__(self, known: Sequence[Query]) -> None:
+        self._known = {query.text: query.vector for query in known}
+
+    def encode(self, texts: Sequence[str], *, kind: str) -> npt.NDArray[np.float16]:
+        """[N, 384] float16. Raises KeyError for another text."""
+        return np.stack([self._known[text] for text in texts]).astype("<f2")
+
+
+def opened(n: int, known: Sequence[Query]) -> Any:
+    """The synthetic bundle, open, with `GivenVectors` in the place of its encoder."""
+    from backfill.bundle import Bundle
+
+    found = Bundle.open(bundle(n))
+    found.once("encoder", lambda: (GivenVectors(known), ""))
+    found.once("probe", lambda: 1.0)
+    return found
+
+
+def texts(n: int) -> tuple[list[bytes], list[str]]:
+    """(ids, verbatim texts) of the bundle's exchanges, in its own order."""
+    from backfill.bundle import Bundle
+
+    ids_found: list[bytes] = []
+    texts_found: list[str] = []
+    for segment in Bundle.open(bundle(n)).segments:
+        columns = segment.table("exchanges").read(("exchange_id", "user_text", "agent_text"))
+        rows = segment.docs.exchange_row.tolist()
+        ids_found += [columns["exchange_id"][row] for row in rows]
+        texts_found += [f"{columns['user_text'][row]}\n{columns['agent_text'][row]}" for row in rows]
+    return ids_found, texts_found
+
+
+def vectors(n: int) -> tuple[list[bytes], list[npt.NDArray[np.float16]]]:
+    """(ids, [core, context] vectors [n, 384] each) of the bundle's exchanges, in its own order."""
+    from backfill.bundle import Bundle
+
+    ids_found: list[bytes] = []
+    parts: list[list[npt.NDArray[np.float16]]] = [[], []]
+    for segment in Bundle.open(bundle(n)).segments:
+        rows = segment.docs.object_row
+        exchange = segment.docs.exchange_row.tolist()
+        every = list(segment.exchange_ids)
+        ids_found += [every[row] for row in exchange]
+        for part, role in zip(parts, ("vectors:core", "vectors:context"), strict=True):
+            part.append(np.asarray(segment.vectors(role, DIM))[rows])
+    return ids_found, [np.concatenate(part) for part in parts]
+
+
+def reciprocal_rank(found: Sequence[bytes], target: bytes) -> float:
+    """1 / rank of the target among the found, 0 where it is not there."""
+    return 1.0 / (1 + found.index(target)) if target in found else 0.0
+
+
 def _query(segment: Any, doc: int, rng: np.random.Generator) -> Query:
     row, at = int(segment.docs.exchange_row[doc]), int(segment.docs.object_row[doc])
     columns = ("exchange_id", "user_text", "agent_text")
