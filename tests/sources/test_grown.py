@@ -29,7 +29,7 @@ from tests.claude_lines import ClaudeFile, call
 from tests.sources.cli_files import CASES
 from tests.sources.test_units import eventful, visible
 
-QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=25)
+QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=15)
 CODEX = next(case.data for case in CASES if case.name == "codex")
 
 

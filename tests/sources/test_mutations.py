@@ -41,7 +41,7 @@ def test_a_value_of_another_type_costs_itself_alone(tmp_path: Path, given: bytes
     values = re.compile(rb'(?<=:)\s*"(?:[^"\\\n]|\\.)*"')
     for case in CASES:
         for n, value in enumerate(values.finditer(case.data)):
-            if n % (2 if given == b"[]" else 8):
+            if n % (5 if given == b"[]" else 17):
                 continue  # lists, which no set can look up, are the commonest fault
             data = case.data[: value.start()] + given + case.data[value.end() :]
             result = read(tmp_path, data, source=case.source, agent=case.agent)
