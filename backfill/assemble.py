@@ -18,6 +18,7 @@ from backfill.toolpaths import text_paths, tool_paths
 from backfill.types import Exchange, FileAction, ToolCall
 
 JOIN = "\n\n"
+NOTHING: list[Any] = []  # what complete parts and exchanges hold, one for all: there may be a million
 LATER_PART_PROMPT_CHARS = 400
 _RESULT_BEGINNING_CHARS = 4096
 _SEARCHED_WHOLE = 3  # a result of so many budgets is searched whole: two ends with their slack would cost as much
@@ -134,7 +135,8 @@ class OpenPart:
         """Lets go of the texts after the row was made: ledger and links still hold the part."""
         for tool in self.tools:
             tool.arguments = tool.head = tool.tail = ""
-        self.agent_texts, self.thinking, self.tools, self.added = [], [], [], []
+        self.agent_texts = self.thinking = self.added = NOTHING
+        self.tools = NOTHING
 
     def row(self, previous: bytes | None) -> Exchange:
         """The exchange row after an exchange of content `previous`; fixes `content` and `exchange_id`."""

@@ -6,10 +6,12 @@ what opens an exchange (`segment`).
 
 from __future__ import annotations
 
+import gc
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +37,8 @@ from backfill.totals import shard_stats
 from backfill.types import Exchange, LedgerRow
 
 STAGE_VERSION = 1
+_LARGE_BYTES = 64 << 20
+_COLLECT_AFTER_OBJECTS = 50_000  # more than a session of a megabyte makes; a few megabytes at the most wait for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,22 @@ def plan_scan(run: RunDir, config: Config, sources: Sequence[str]) -> Plan:
 
 def scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], bool]) -> ShardManifest:
     """Reads the units of one shard and publishes its tables. Raises Interrupted between files when asked to stop."""
+    with _rare_collections():
+        return _scan_shard(run, plan, shard, should_stop)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Lets Python look for cycles a seventieth as often: of what a scan makes nearly nothing is in one."""
+    before = gc.get_threshold()
+    gc.set_threshold(_COLLECT_AFTER_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], bool]) -> ShardManifest:
     config = plan.bound_config()
     started = time.monotonic()
     results: list[UnitResult] = []
@@ -131,6 +151,8 @@ def scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], bo
             raise Interrupted("stopped while reading transcripts")
         root, checkpoint = Path(plan.roots[unit.root]), before.of(unit)
         results.append(_read(root, unit, config.scan, config.distill.split_tokens, checkpoint))
+    if sum(unit.total_bytes for unit in plan.scan_shards[shard].units) > _LARGE_BYTES:
+        gc.collect()  # exchanges and their parts know each other; the tables need the room
     writers: dict[tuple[str, str], Callable[[Path], int]] = {
         (table.name, ".parquet"): partial(tables.write_table, table, rows)
         for table, rows in (

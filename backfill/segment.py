@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from backfill.assemble import Caps, OpenExchange, OpenPart
+from backfill.assemble import NOTHING, Caps, OpenExchange, OpenPart
 from backfill.emit import Emitted
 from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
@@ -229,7 +229,7 @@ class Segmenter:
         if closed is not None:
             stream.sink(closed.part)
             self._emitted.take(closed.part, stream, is_open=False)
-            closed.prompts, closed.turns = [], _NO_TURNS  # links hold the exchange until the unit ends
+            closed.prompts, closed.turns = NOTHING, _NO_TURNS  # links hold the exchange until the unit ends
 
     # -- the agent ------------------------------------------------------------------------------------------------
 
