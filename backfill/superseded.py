@@ -36,8 +36,8 @@ def derive_superseded(claims: Iterable[Claim], places: Mapping[bytes, Sequence[O
     (parameters, identifiers) is the set of these names; that of any other claim is its words in order, without values
     (numbers, versions, quoted text, parameter values) and without words that change with a value. The time of a claim
     is the latest start among the visible exchanges that it names; a claim that states a condition or a wish, or one
-    without a time, neither replaces nor is
-    replaced, and of claims of one moment none is the later. `places` has the occurrences of an exchange, best first.
+    without a time, neither replaces nor is replaced, and of claims of one moment none is the later. `places` has the
+    occurrences of an exchange, best first.
     """
     groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, bytes, tuple[str, ...]]]] = defaultdict(list)
     for claim in claims:

@@ -84,3 +84,8 @@ def test_a_claim_of_a_forgotten_exchange_is_hidden() -> None:
     both = claim("a = 1", exchange_ids=(FIRST, SECOND))
     assert vis.visible_claims([both], {FIRST}, {SECOND}) == []
     assert vis.visible_claims([both], set(), set()) == []
+
+
+def test_a_condition_or_a_wish_replaces_nothing() -> None:
+    old, new = claim("pool_size = 40", FIRST), claim("if pool_size = 50 it would hold", SECOND)
+    assert derive_superseded([old, new], PLACES) == []
