@@ -22,6 +22,7 @@ import msgspec
 
 from backfill.durable import (
     attempt_name,
+    copy_hashed,
     fsync_dir,
     fsync_file,
     make_dirs,
@@ -84,6 +85,23 @@ class BundleWriter:
         self._settle(temporary, relative, digest)
         self._list(relative, digest, 0, role)
         return digest
+
+    def keep(self, source: Path, entry: Mapping[str, Any]) -> None:
+        """Takes over an immutable file under its own name: as it lies here, or as a copy that is compared.
+
+        Raises BundleError where it is missing or is not what `entry` says.
+        """
+        relative, digest = str(entry["path"]), str(entry["sha256"])
+        target = self.path / relative
+        if not (target.is_file() and source.samefile(target)):
+            temporary = self._scratch / source.name
+            copied = copy_hashed(source, temporary)
+            if copied != digest:
+                raise BundleError(f"{source} differs from its checksum", hint="restore it, or merge without it")
+            self._settle(temporary, relative, digest)
+        elif target.stat().st_size != entry["bytes"]:
+            raise BundleError(f"{target} has another size than it was written with", hint="`backfill rollback`")
+        self._list(relative, digest, int(entry["rows"]), str(entry["role"]))
 
     def commit(self, manifest: Mapping[str, Any], lineage: Mapping[str, Any], *, expected: str | None = None) -> bool:
         """Switches to the new state; False when the bundle already is in it.

@@ -27,6 +27,7 @@ from backfill.indexes.vectors import write_vectors
 from backfill.inputs import Settings
 from backfill.links import claim_links, session_numbers
 from backfill.rows import sort_rows
+from backfill.sums import SEGMENT_TABLES, segment_sums
 from backfill.superseded import derive_superseded
 from backfill.types import Claim, Exchange, Occurrence, PalaceObject
 from backfill.union import Union, View, logical_digest, segments_of, text_hash, view_of
@@ -54,7 +55,7 @@ def write_bundle(
     segments = segments_of(union)
     with BundleWriter(out) as writer:
         for segment in sorted(set(segments.values())):
-            _write_segment(writer, segment, _of_segment(union, segments, segment), view, union, settings)
+            write_segment(writer, segment, _of_segment(union, segments, segment), view, union, settings)
         rooms = vis.derive_rooms(view.objects, view.places)
         writer.add("", "rooms", ".parquet", "rooms", partial(tables.write_table, tables.ROOMS, rooms))
         hidden = list(union.tombstones.values())
@@ -92,18 +93,20 @@ def write_bundle(
 
 
 @dataclass(slots=True)
-class _Segment:
+class SegmentRows:
+    """The rows of one segment, distinct and in canonical order."""
+
     exchanges: list[Exchange]
     occurrences: list[Occurrence]
     objects: list[PalaceObject]
     claims: list[Claim]
 
 
-def _of_segment(union: Union, segments: dict[bytes, str], name: str) -> _Segment:
+def _of_segment(union: Union, segments: dict[bytes, str], name: str) -> SegmentRows:
     def here(xid: bytes) -> bool:
         return segments.get(xid, vis.UNDATED) == name
 
-    return _Segment(
+    return SegmentRows(
         sort_rows("exchanges", [r for r in union.exchanges.values() if here(r.exchange_id)]),
         sort_rows("occurrences", [r for r in union.occurrences.values() if here(r.exchange_id)]),
         sort_rows("objects", [r for r in union.objects.values() if here(r.exchange_id)]),
@@ -111,9 +114,13 @@ def _of_segment(union: Union, segments: dict[bytes, str], name: str) -> _Segment
     )
 
 
-def _write_segment(
-    writer: BundleWriter, name: str, segment: _Segment, view: View, union: Union, settings: Settings
-) -> None:
+def write_segment(
+    writer: BundleWriter, name: str, segment: SegmentRows, view: View, union: Union, settings: Settings
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+    """Writes the files of one segment; returns the arrays of its `docs` and `sums`.
+
+    `view` and `union` need to know the segment's own rows and vectors alone.
+    """
     folder = f"seg/{name}"
     for table in (tables.EXCHANGES, tables.OCCURRENCES, tables.OBJECTS, tables.CLAIMS):
         rows = getattr(segment, table.name)
@@ -126,10 +133,14 @@ def _write_segment(
     if segment.claims:
         _write_claims(writer, folder, segment.claims, docs["claim_row"], union, settings)
     writer.add(folder, "docs", ".arrays", "docs", partial(_write_docs, docs))
+    rows = {table: getattr(segment, table) for table in SEGMENT_TABLES}
+    sums = segment_sums(rows, docs, settings.parts if settings.encoder else ())
+    writer.add(folder, "sums", ".arrays", "sums", partial(_write_sums, sums))
     shown = [segment.exchanges[row] for row in docs["exchange_row"]]
     for field_name in BM25_FIELDS:
         texts = [field_text(field_name, row, view) for row in shown]
         writer.add(f"{folder}/bm25", field_name, ".arrays", f"bm25:{field_name}", partial(_write_field, texts))
+    return docs, sums
 
 
 def _write_claims(
@@ -166,7 +177,7 @@ def field_text(name: str, exchange: Exchange, view: View) -> str:
     return "\n".join(file.path for file in row.files_touched)
 
 
-def _documents(segment: _Segment, view: View) -> dict[str, npt.NDArray[Any]]:
+def _documents(segment: SegmentRows, view: View) -> dict[str, npt.NDArray[Any]]:
     exchange_row = {row_hash(row): i for i, row in enumerate(segment.exchanges)}
     object_row = {row_hash(row): i for i, row in enumerate(segment.objects)}
     occurrence_row = {row_hash(row): i for i, row in enumerate(segment.occurrences)}
@@ -186,6 +197,11 @@ def _documents(segment: _Segment, view: View) -> dict[str, npt.NDArray[Any]]:
             (row.exchange_ids for row in segment.claims if row in claims), {xid: i for i, xid in enumerate(shown)}
         ),
     }
+
+
+def _write_sums(arrays: dict[str, npt.NDArray[Any]], path: Path) -> int:
+    write_arrays(path, arrays)
+    return 0
 
 
 def _vectors(texts: Sequence[str], what: str, union: Union, settings: Settings) -> npt.NDArray[np.float16]:

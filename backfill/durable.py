@@ -79,6 +79,16 @@ def sha256_file(path: Path) -> str:
         return sha256_stream(file)
 
 
+def copy_hashed(source: Path, target: Path) -> str:
+    """Copies a file and returns the SHA-256 of what was written, in hex. Not fsynced."""
+    digest = hashlib.sha256()
+    with source.open("rb") as file, target.open("wb") as out:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            out.write(chunk)
+    return digest.hexdigest()
+
+
 def sha256_stream(file: BinaryIO) -> str:
     """SHA-256 of what is left of an open file, in hex."""
     digest = hashlib.sha256()

@@ -23,6 +23,7 @@ from backfill.ingest import (
     make_objects,
     not_in,
     read_new,
+    windows_not_in,
 )
 from backfill.inputs import Input, settings_of
 from backfill.merge import grow
@@ -42,13 +43,13 @@ def add(bundle: Path, sources: Sequence[Path], ingest: Ingest, should_stop: Shou
     read = read_new(sources, seen, ingest.config, should_stop)
     opened = Bundle.open(bundle, trust_encoder=ingest.trust_encoder)
     read.exchanges = not_in(opened, read.exchanges)
-    made = make_objects(read.exchanges, ingest, should_stop)
-    encoder = bundle_encoder(opened) if made.objects else None
+    made = make_objects(read.exchanges, windows_not_in(opened, read.windows), ingest, should_stop)
+    encoder = bundle_encoder(opened) if made.objects or made.claims else None
 
     def delta() -> Input:
         settings = settings_of(bundle)
-        union = delta_union(read, made.objects, settings.parts, encoder)
-        return Input("add", union, delta_settings(settings, ingest, made.objects))
+        union = delta_union(read, made, settings.parts, encoder)
+        return Input("add", union, delta_settings(settings, ingest, made))
 
     lineage = {"kind": "add", "ledger": {k: read.summary[k] for k in _LEDGER}, "tiers": made.tiers}
     merged = retried(bundle, lambda expected: grow(bundle, delta(), lineage, expected)) if read.occurrences else {}
@@ -59,6 +60,7 @@ def add(bundle: Path, sources: Sequence[Path], ingest: Ingest, should_stop: Shou
         "read": len(read.occurrences),
         "added": len(read.exchanges),
         "tiers": made.tiers,
+        "claims": len(made.claims),
         "failures": made.failures,
         "engine_gave_up": made.gave_up,
         "quarantined": read.summary["quarantined"],
@@ -159,7 +161,8 @@ def add_with_spool(
 
 def _nothing(bundle: Path) -> dict[str, Any]:
     return {
-        "bundle": str(bundle), "files": 0, "read": 0, "added": 0, "tiers": {}, "failures": {}, "engine_gave_up": "",
+        "bundle": str(bundle), "files": 0, "read": 0, "added": 0, "tiers": {}, "claims": 0, "failures": {},
+        "engine_gave_up": "",
         "quarantined": 0, "secrets": {}, "balanced": True, "exchanges": None, "logical_digest": None,
         "changed": False, "seconds": 0.0, "spooled": 0,
     }  # fmt: skip

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from backfill import tables
 from backfill.bundle import Bundle
+from backfill.claim_rounds import plan_claims, shard_windows
 from backfill.config import Config, EngineConfig
-from backfill.distill import distill
+from backfill.distill import claims_fingerprint, distill
 from backfill.embed import embed_texts, object_texts
 from backfill.engines import make_engine
 from backfill.errors import BundleError, EngineError, Interrupted, ModelError, UsageError
@@ -32,27 +33,29 @@ from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
 from backfill.scan import plan_scan, scan_shard, scan_summary
 from backfill.seen import Seen
 from backfill.union import Union
+from backfill.windows import Window, Windows
 
 if TYPE_CHECKING:
-    from backfill.answers import AnswerLog
+    from backfill.distill_shard import DistilledShard
     from backfill.embedders.base import Embedder
-    from backfill.types import Exchange, PalaceObject
+    from backfill.types import Claim, Exchange, PalaceObject
 
 ShouldStop = Callable[[], bool]
 # Rows that an engine has not answered are settled shard by shard, so shards are small.
-_SHARD_ROWS = 16
+_SHARD_ROWS, _SHARD_WINDOWS = 16, 4
 _DRAIN_S = 5.0
 RAW_FINGERPRINT = fingerprint({"stage": "distill", "engine": "raw"})
 
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """How new text is read and distilled. `engine` is the small-volume engine, `print_` its fingerprint, `verdict` its
-    gate's; at most `timeout_s` are given to it."""
+    """How new text is read and distilled. `engine` is the small-volume engine, `print_` and `claims_print` its
+    fingerprints, `verdict` its gate's; at most `timeout_s` are given to it."""
 
     config: Config
     engine: EngineConfig
     print_: str
+    claims_print: str = ""
     verdict: str = ""
     timeout_s: float = 120.0
     trust_encoder: bool = False
@@ -65,17 +68,19 @@ class Read:
     exchanges: list[Exchange] = field(default_factory=list)
     occurrences: list[Any] = field(default_factory=list)
     units: list[tuple[str, PlannedUnit]] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Made:
-    """Objects of new rows, how many of each tier, and why the engine was given up, if it was."""
+    """Objects of new rows, how many of each tier, and why the engine was given up, if it was; claims of new windows."""
 
     objects: list[PalaceObject]
     tiers: dict[str, int]
     failures: dict[str, int]
     gave_up: str = ""
+    claims: list[Claim] = field(default_factory=list)
 
 
 def read_new(sources: Sequence[Path], seen: Seen, config: Config, should_stop: ShouldStop) -> Read:
@@ -104,6 +109,9 @@ def read_new(sources: Sequence[Path], seen: Seen, config: Config, should_stop: S
             out.occurrences += tables.read_table(tables.OCCURRENCES, run.exchanges / file("occurrences").name)
         out.units = [(plan.roots[u.root], u) for shard in plan.scan_shards for u in shard.units]
         out.summary = scan_summary(run, plan, time.monotonic() - started)
+        if "claims" in config.distill.products and out.occurrences:
+            plan = plan_claims(run, plan)
+            out.windows = [w for shard in plan.distill_shards("claims") for w in shard_windows(run, plan, shard)]
     return out
 
 
@@ -132,18 +140,32 @@ def not_in(bundle: Bundle, rows: Iterable[Exchange]) -> list[Exchange]:
     return list(wanted.values())
 
 
-def make_objects(
-    rows: Sequence[Exchange], ingest: Ingest, should_stop: ShouldStop, *, log: AnswerLog | None = None
-) -> Made:
-    """An object for every row: by the engine while it answers, raw where it has not.
+def windows_not_in(bundle: Bundle, windows: Sequence[Window]) -> list[Window]:
+    """The windows of which the bundle has no claim from the same reading."""
+    wanted = {(w.session_id, w.source, w.window, w.reading): w for w in windows}
+    for segment in bundle.segments:
+        if segment.has("claims") and segment.files["claims"].rows:
+            names = ("session_id", "source", "window", "reading")
+            for key in zip(*(segment.column("claims", name) for name in names), strict=True):
+                wanted.pop(key, None)
+    return list(wanted.values())
 
-    Raises Interrupted when asked to stop; what the engine said by then is in `log`.
+
+def make_objects(rows: Sequence[Exchange], windows: Sequence[Window], ingest: Ingest, should_stop: ShouldStop) -> Made:
+    """An object for every row and claims of every window: by the engine while it answers; what it has not answered is
+    raw, or claims by extraction.
+
+    Raises Interrupted when asked to stop.
     """
     config = ingest.config.distill
     if ingest.engine.kind == "extractive":
-        done = distill(_shards(rows), config, fingerprint=ingest.print_, should_stop=should_stop)
-        return _counted([made for shard in done for made in shard.objects], Counter())
+        shards = list(_extracted((*_shards(rows), *_window_shards(windows)), ingest, should_stop))
+        made = _counted([made for shard in shards for made in shard.objects], Counter())
+        made.claims = [claim for shard in shards for claim in shard.claims]
+        return made
     objects: dict[bytes, PalaceObject] = {}
+    claims: list[Claim] = []
+    open_windows = dict(_window_shards(windows))
     failures: Counter[str] = Counter()
     deadline = time.monotonic() + ingest.timeout_s
     late = False
@@ -158,17 +180,20 @@ def make_objects(
     try:
         engine = make_engine(replace(ingest.engine, load_timeout_s=min(ingest.engine.load_timeout_s, ingest.timeout_s)))
         for shard in distill(
-            _shards(rows),
+            (*_shards(rows), *open_windows.items()),
             config,
             fingerprint=ingest.print_,
+            claims_fingerprint=ingest.claims_print,
             engine=engine,
             max_new_tokens=ingest.engine.max_new_tokens,
-            log=log,
+            privacy=ingest.config.scan.privacy,
             should_stop=stop,
             drain_s=_DRAIN_S,
         ):
             failures.update(shard.stats.failures)
             objects.update((made.source_row, made) for made in shard.objects)
+            claims += shard.claims
+            open_windows.pop(shard.name, None)
     except Interrupted:
         if not late:
             raise
@@ -178,8 +203,25 @@ def make_objects(
     finally:
         if engine is not None:
             engine.close()
-    made = [_or_raw(row, objects.get(row_hash(row)), ingest) for row in rows]
-    return _counted(made, failures, gave_up)
+    claims += [claim for shard in _extracted(open_windows.items(), ingest, should_stop) for claim in shard.claims]
+    result = _counted([_or_raw(row, objects.get(row_hash(row)), ingest) for row in rows], failures, gave_up)
+    result.claims = claims
+    return result
+
+
+def _extracted(
+    shards: Iterable[tuple[str, Sequence[Exchange] | Windows]], ingest: Ingest, should_stop: ShouldStop
+) -> Iterator[DistilledShard]:
+    """Shards by extraction, under the fingerprints of the extractive engine."""
+    config, engine = ingest.config, EngineConfig(kind="extractive")
+    own = ingest.engine.kind == "extractive"
+    yield from distill(
+        shards,
+        config.distill,
+        fingerprint=ingest.print_,
+        claims_fingerprint=ingest.claims_print if own else claims_fingerprint(config.distill, engine),
+        should_stop=should_stop,
+    )
 
 
 def _or_raw(row: Exchange, made: PalaceObject | None, ingest: Ingest) -> PalaceObject:
@@ -192,6 +234,11 @@ def _or_raw(row: Exchange, made: PalaceObject | None, ingest: Ingest) -> PalaceO
 def _shards(rows: Sequence[Exchange]) -> Iterator[tuple[str, Sequence[Exchange]]]:
     for start in range(0, len(rows), _SHARD_ROWS):
         yield str(start), rows[start : start + _SHARD_ROWS]
+
+
+def _window_shards(windows: Sequence[Window]) -> Iterator[tuple[str, Windows]]:
+    for start in range(0, len(windows), _SHARD_WINDOWS):
+        yield f"claims-{start}", Windows(windows[start : start + _SHARD_WINDOWS])
 
 
 def _counted(objects: list[PalaceObject], failures: Counter[str], gave_up: str = "") -> Made:
@@ -208,21 +255,23 @@ def bundle_encoder(bundle: Bundle) -> Embedder | None:
     return encoder
 
 
-def delta_union(read: Read, objects: Sequence[PalaceObject], parts: Sequence[str], encoder: Embedder | None) -> Union:
+def delta_union(read: Read, made: Made, parts: Sequence[str], encoder: Embedder | None) -> Union:
     """The union of new rows and their vectors."""
     union = Union()
     union.add("exchanges", read.exchanges)
     union.add("occurrences", read.occurrences)
-    union.add("objects", objects)
+    union.add("objects", made.objects)
+    union.add("claims", made.claims)
     if encoder is not None:
-        texts = [text for row in objects for text in object_texts(row, parts).values()]
+        texts = [text for row in made.objects for text in object_texts(row, parts).values()]
+        texts += [claim.text for claim in made.claims]
         union.add_vectors(texts, embed_texts(encoder, texts))
     return union
 
 
-def delta_settings(base: Settings, ingest: Ingest, objects: Sequence[PalaceObject]) -> Settings:
+def delta_settings(base: Settings, ingest: Ingest, made: Made) -> Settings:
     """The bundle's settings, with the fingerprints that the new objects carry and the engine's verdict."""
-    prints = sorted({made.fingerprint for made in objects if made.fingerprint != RAW_FINGERPRINT})
+    prints = sorted({row.fingerprint for row in made.objects if row.fingerprint != RAW_FINGERPRINT})
     gated = ingest.engine.kind in LLM_KINDS and ingest.print_ in prints
     gate = {ingest.print_: ingest.verdict} if gated else {}
     return replace(base, fingerprints={"distill": prints} if prints else {}, gate=gate)

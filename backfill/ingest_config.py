@@ -14,7 +14,7 @@ import msgspec
 
 from backfill.bundle_writer import LINEAGE
 from backfill.config import Config, DistillConfig, EngineConfig, ScanConfig, bind, load_config
-from backfill.distill import distill_fingerprint
+from backfill.distill import claims_fingerprint, distill_fingerprint
 from backfill.errors import ConfigError
 from backfill.gate import verdict_of
 from backfill.ingest import Ingest
@@ -47,8 +47,15 @@ def ingest_for(
     config = replace(config, engine=engine)
     print_ = distill_fingerprint(config.distill, engine)
     verdict = verdict_of(config, folder, print_, ungated=ungated)
-    print_ = generation_fingerprint(config, print_)
-    return Ingest(config, engine, print_, verdict, config.ingest.timeout_s, trust_encoder)
+    return Ingest(
+        config,
+        engine,
+        generation_fingerprint(config, print_),
+        generation_fingerprint(config, claims_fingerprint(config.distill, engine)),
+        verdict,
+        config.ingest.timeout_s,
+        trust_encoder,
+    )
 
 
 def inherited(bundle: Path) -> Config:

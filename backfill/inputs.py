@@ -6,13 +6,13 @@ Ids are recomputed from the verbatim text of every exchange row, because a bundl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from backfill import tables
 from backfill.bundle import Bundle
 from backfill.bundle_manifest import read_manifest
 from backfill.columns import ParquetFile
@@ -20,11 +20,12 @@ from backfill.durable import sha256_file
 from backfill.embed import CLAIM_VECTORS, object_texts
 from backfill.errors import BundleError, MergeRefused, ShardError
 from backfill.ids import canonical_json
-from backfill.indexes.vectors import open_vectors
 from backfill.manifest import ShardManifest
+from backfill.pieces import TABLES, FilePiece, MemoryPiece, Piece, texts_of
 from backfill.rows import ROW_TYPES, rows_of
 from backfill.rundir import CLAIMS, Plan, RunDir
-from backfill.types import Claim, Exchange, PalaceObject
+from backfill.trust import known_segments, segment_digest
+from backfill.types import Exchange
 from backfill.union import Union
 from backfill.verify import check_ids, checksum_problems, read_rows
 
@@ -43,12 +44,32 @@ class Settings:
 
 @dataclass(slots=True)
 class Input:
-    """One input of a merge, read whole."""
+    """One input of a merge: rows in memory (`union`), and rows in files (`pieces`)."""
 
     name: str
     union: Union
     settings: Settings
     encoder_files: list[Path] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+
+    def all_pieces(self) -> list[Piece]:
+        """Everything as pieces."""
+        in_memory = any(getattr(self.union, table) for table in TABLES)
+        return [*self.pieces, MemoryPiece(self.name, self.union)] if in_memory else list(self.pieces)
+
+    def whole(self) -> Union:
+        """Everything in memory."""
+        out = Union(tombstones=dict(self.union.tombstones))
+        parts = (*self.settings.parts, "claims") if self.settings.encoder else ()
+        for piece in self.all_pieces():
+            rows = {table: piece.rows(table, range(piece.n_rows(table))) for table in TABLES}
+            for table in TABLES:
+                out.add(table, rows[table])
+            for part in parts:
+                matrix = piece.vectors(part)
+                if matrix is not None:
+                    out.add_vectors(texts_of(rows["claims" if part == "claims" else "objects"], part), matrix)
+        return out
 
 
 def read_bundle(path: Path) -> Input:
@@ -81,60 +102,97 @@ def read_bundle(path: Path) -> Input:
 def settings_of(path: Path) -> Settings:
     """The settings that a bundle's manifest states. Raises BundleError where it is damaged or of another format."""
     read_manifest(path)
-    raw = msgspec.json.decode((path / "manifest.json").read_bytes())
     try:
-        parts = tuple(raw["index"].pop("parts"))
-        return Settings(raw["encoder"], raw["bm25"], raw["index"], parts, raw["fingerprints"], raw["gate"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BundleError(f"{path / 'manifest.json'} lacks {error}") from error
+        stated = msgspec.json.decode((path / "manifest.json").read_bytes(), type=_Stated)
+        parts = msgspec.convert(stated.index.pop("parts"), tuple[str, ...])
+    except (KeyError, msgspec.MsgspecError) as error:
+        raise BundleError(f"{path / 'manifest.json'}: {error}", hint="the bundle is damaged, or not honest") from error
+    return Settings(stated.encoder, stated.bm25, stated.index, parts, stated.fingerprints, stated.gate)
+
+
+class _Stated(msgspec.Struct):
+    """The settings in a manifest, as far as a merge joins them."""
+
+    bm25: dict[str, Any]
+    index: dict[str, Any]
+    encoder: dict[str, Any] | None = None
+    fingerprints: dict[str, list[str]] = {}
+    gate: dict[str, str] = {}
+
+
+def open_bundle(path: Path) -> Input:
+    """A bundle as pieces, a segment each, read as a merge needs them.
+
+    Segments that this user's own commands wrote are vouched for; of others every exchange's ids are recomputed.
+    Raises BundleError as it is opened or read, where a file or an id does not hold.
+    """
+    bundle = Bundle.open(path)
+    settings = settings_of(path)
+    known = known_segments()
+    pieces: list[Piece] = []
+    for segment in bundle.segments:
+        roles = {role: entry.sha256 for role, entry in segment.files.items()}
+        vouched = "sums" in roles and segment_digest(roles) in known
+        pieces.append(
+            FilePiece(
+                name=f"{path}/seg/{segment.name}",
+                month=segment.name,
+                files={role: (path / entry.path, entry.sha256) for role, entry in segment.files.items()},
+                dim=bundle.manifest.encoder.dim if bundle.manifest.encoder else 0,
+                vouched=vouched,
+                check=None if vouched else partial(_refuse_forged, path=path),
+                root=path,
+                entries=tuple(asdict(entry) for entry in segment.files.values()),
+            )
+        )
+    union = Union()
+    entry = bundle.files.get("tombstones")
+    if entry is not None:
+        hidden = path / entry.path
+        if sha256_file(hidden) != entry.sha256:
+            raise BundleError(f"{hidden} differs from its checksum", hint="`backfill verify` names every damaged file")
+        union.add(
+            "tombstones", rows_of("tombstones", ParquetFile(hidden).read(list(ROW_TYPES["tombstones"].__slots__)))
+        )
+    encoder = [path / e.path for e in bundle.manifest.files if e.role == "encoder"]
+    return Input(str(path), union, settings, encoder, pieces)
 
 
 def read_run(run: RunDir, plan: Plan, settings: Settings, encoder_files: Sequence[Path]) -> Input:
-    """All rows and vectors of a finished run. Raises ShardError naming the first shard that is missing or damaged."""
-    union = Union()
+    """A finished run as pieces, a shard each. Raises ShardError naming the first shard that is missing; one that is
+    damaged is named when it is read."""
+    pieces: list[Piece] = []
     for shard in range(len(plan.scan_shards)):
         manifest = _done(run.scan_manifest(plan, shard), "scan", shard)
-        union.add("exchanges", tables.read_table(tables.EXCHANGES, _checked(run.exchanges, manifest, "exchanges")))
-        rows = tables.read_table(tables.OCCURRENCES, _checked(run.exchanges, manifest, "occurrences"))
-        union.add("occurrences", rows)
+        pieces.append(_shard_piece(run.exchanges, manifest, ("exchanges", "occurrences")))
     for shard in plan.distill_shards():
         manifest = _done(run.object_manifest(plan, shard), "distill", shard)
-        if plan.product_of(shard) == CLAIMS:
-            _read_claims(run, plan, shard, manifest, settings, union)
-            continue
-        objects: list[PalaceObject] = tables.read_table(tables.OBJECTS, _checked(run.objects, manifest, "objects"))
-        union.add("objects", objects)
         vectors = _done(run.vector_manifest(plan, shard), "embed", shard)
-        for part in settings.parts if settings.encoder else ():
-            path = _checked(run.vectors, vectors, f"vectors:{part}")
-            matrix = open_vectors(path, int(settings.encoder["dim"]) if settings.encoder else 0, len(objects))
-            union.add_vectors([object_texts(row, (part,))[part] for row in objects], matrix)
-    return Input(str(run.path), union, settings, list(encoder_files))
+        table = "claims" if plan.product_of(shard) == CLAIMS else "objects"
+        piece = _shard_piece(run.objects, manifest, (table,))
+        if settings.encoder:
+            roles = (CLAIM_VECTORS,) if table == "claims" else tuple(f"vectors:{part}" for part in settings.parts)
+            piece.files = {**piece.files, **_shard_piece(run.vectors, vectors, roles).files}
+            piece.dim = int(settings.encoder["dim"])
+        pieces.append(piece)
+    return Input(str(run.path), Union(), settings, list(encoder_files), pieces)
 
 
-def _read_claims(
-    run: RunDir, plan: Plan, shard: int, manifest: ShardManifest, settings: Settings, union: Union
-) -> None:
-    claims: list[Claim] = tables.read_table(tables.CLAIMS, _checked(run.objects, manifest, CLAIMS))
-    union.add(CLAIMS, claims)
-    vectors = _done(run.vector_manifest(plan, shard), "embed", shard)
-    if settings.encoder:
-        path = _checked(run.vectors, vectors, CLAIM_VECTORS)
-        union.add_vectors([row.text for row in claims], open_vectors(path, int(settings.encoder["dim"]), len(claims)))
+def _shard_piece(folder: Path, manifest: ShardManifest, roles: Sequence[str]) -> FilePiece:
+    files = {role: (folder / manifest.file(role).name, manifest.file(role).sha256) for role in roles}
+    hint = f"delete the manifest of shard {manifest.shard} in {folder} and run again: the shard is redone"
+    return FilePiece(f"{folder.name} shard {manifest.shard}", "", files, hint=hint)
 
 
-def combine(inputs: Sequence[Input]) -> tuple[Union, dict[str, Any]]:
-    """The union of inputs, and how many exchange rows and objects each one added."""
+def combine(unions: Sequence[Union]) -> Union:
+    """The union of unions, all in memory: what a merge of pieces must equal."""
     total = Union()
-    added: dict[str, Any] = {}
-    for one in inputs:
-        fresh = sum(total.add(name, getattr(one.union, name).values()) for name in ("exchanges", "objects", "claims"))
-        total.add("occurrences", one.union.occurrences.values())
-        total.add("tombstones", one.union.tombstones.values())
-        for key, data in one.union.vectors.items():
+    for one in unions:
+        for name in (*TABLES, "tombstones"):
+            total.add(name, getattr(one, name).values())
+        for key, data in one.vectors.items():
             total.vectors[key] = max(data, total.vectors.get(key, b""))
-        added[one.name] = fresh
-    return total, added
+    return total
 
 
 def join_settings(settings: Sequence[Settings]) -> Settings:
@@ -146,7 +204,7 @@ def join_settings(settings: Sequence[Settings]) -> Settings:
                 "the inputs were embedded with different encoders or vector parts",
                 hint="re-run the smaller one with the other's embedder settings, then merge",
             )
-        if other.bm25["tokenizer_version"] != first.bm25["tokenizer_version"]:
+        if other.bm25.get("tokenizer_version") != first.bm25.get("tokenizer_version"):
             raise MergeRefused("the inputs were indexed with different BM25 tokenizers; merge with one version")
     greatest = max(settings, key=lambda s: canonical_json([s.bm25, s.index]))
     kinds = sorted({kind for s in settings for kind in s.fingerprints})
@@ -162,17 +220,6 @@ def _done(manifest: ShardManifest | None, stage: str, shard: int) -> ShardManife
     if manifest is None:
         raise ShardError(f"shard {shard} of stage {stage} is not done", hint="run it first: `backfill run` resumes")
     return manifest
-
-
-def _checked(folder: Path, manifest: ShardManifest, role: str) -> Path:
-    file = manifest.file(role)
-    path = folder / file.name
-    if not path.is_file() or sha256_file(path) != file.sha256:
-        raise ShardError(
-            f"{path} is missing or differs from its manifest",
-            hint=f"delete the manifest of shard {manifest.shard} in {folder} and run again: the shard is redone",
-        )
-    return path
 
 
 def _refuse_forged(rows: Sequence[Exchange], path: Path) -> None:

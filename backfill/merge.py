@@ -1,6 +1,6 @@
 """The merge stage: run folders and bundles in, one bundle out.
 
-Set union of tables, then `compose`. Associative, commutative and idempotent because nothing else happens here.
+Set union of tables. Associative, commutative and idempotent because nothing else happens here.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from backfill.bundle_writer import MANIFEST, current_digest, steps
-from backfill.compose import write_bundle
 from backfill.errors import UsageError
-from backfill.inputs import Input, combine, join_settings, read_bundle
+from backfill.inputs import Input, join_settings, open_bundle
 from backfill.lineage import host_record
+from backfill.merged import write_merged
+from backfill.pieces import ID, distinct_pieces, ids_of
 from backfill.rundir import PLAN
 
 _BRINGING = frozenset({"add", "sweep", "forget", "merge"})
@@ -45,51 +48,69 @@ def grow(bundle: Path, delta: Input, lineage: dict[str, Any], expected: str) -> 
 
     Raises BundleChanged when another writer was faster: make the delta again and retry.
     """
-    return merge_inputs([read_bundle(bundle), delta], bundle, lineage, expected)
+    return merge_inputs([open_bundle(bundle), delta], bundle, lineage, expected)
 
 
 def write_run(run: Input, bundle: Path, lineage: dict[str, Any]) -> dict[str, Any]:
-    """Writes the bundle of a run, as `write_bundle`; what other commands brought into it since is kept, and merged.
+    """Writes the bundle of a run, as `write_merged`; what other commands brought into it since is kept, and merged.
 
     Raises MergeRefused where these were embedded otherwise than the run is now.
     """
     expected = current_digest(bundle)
-    total, settings, files = run.union, run.settings, run.encoder_files
+    inputs = [run]
     if any(step.kind in _BRINGING for step in steps(bundle)):
-        grown = read_bundle(bundle)
-        total, _ = combine([run, grown])
-        settings = join_settings([run.settings, grown.settings])
-    return write_bundle(total, settings, files, bundle, lineage, expected=expected)
+        inputs.append(open_bundle(bundle))
+    return _write(inputs, bundle, lineage, expected, run.encoder_files)
 
 
 def merge_inputs(inputs: Sequence[Input], out: Path, lineage: dict[str, Any], expected: str) -> dict[str, Any]:
     """Writes the union of inputs; returns the `merge --json` record but for its seconds."""
-    total, added = combine(inputs)
+    added = _added(inputs)
     record = {
         **lineage,
         **host_record(),
-        "inputs": [{"path": one.name, "added": added[one.name]} for one in inputs],
+        "inputs": [{"path": one.name, "added": n} for one, n in zip(inputs, added, strict=True)],
     }
     # Equal encoders may carry probes of different processors: one of them, whatever the order of the inputs.
     encoder_files = max((one.encoder_files for one in inputs), key=lambda files: [f.read_bytes() for f in files])
-    settings = join_settings([one.settings for one in inputs])
-    result = write_bundle(total, settings, encoder_files, out, record, expected=expected)
+    result = _write(inputs, out, record, expected, encoder_files)
     counts = result["counts"]
     return {
         "out": str(out),
         "inputs": record["inputs"],
         "exchanges": counts["visible_exchanges"],
-        "added": counts["exchanges"] - len({r.exchange_id for r in inputs[0].union.exchanges.values()}),
-        "superseded": counts.get("superseded", 0),
+        "added": sum(added[1:]),
+        "superseded": counts["superseded"],
         "tombstoned": counts["tombstones"],
         "logical_digest": result["logical_digest"],
         "changed": result["changed"],
     }
 
 
+def _write(
+    inputs: Sequence[Input], out: Path, lineage: dict[str, Any], expected: str, encoder_files: Sequence[Path]
+) -> dict[str, Any]:
+    tombstones = {row for one in inputs for row in one.union.tombstones.values()}
+    settings = join_settings([one.settings for one in inputs])
+    pieces = distinct_pieces([piece for one in inputs for piece in one.all_pieces()])
+    return write_merged(pieces, list(tombstones), settings, encoder_files, out, lineage, expected=expected)
+
+
+def _added(inputs: Sequence[Input]) -> list[int]:
+    """How many exchanges each input has that none before it has."""
+    known = np.empty(0, ID)
+    added = []
+    for one in inputs:
+        found = [ids_of(p.columns("exchanges", ("exchange_id",))["exchange_id"]) for p in one.all_pieces()]
+        joined = np.unique(np.concatenate([known, *found]))
+        added.append(len(joined) - len(known))
+        known = joined
+    return added
+
+
 def _read(path: Path, read_run: Callable[[Path], Input]) -> Input:
     if (path / MANIFEST).is_file():
-        return read_bundle(path)
+        return open_bundle(path)
     if (path / PLAN).is_file():
         return read_run(path)
     raise UsageError(f"{path} is neither a run folder nor a bundle")

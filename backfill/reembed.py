@@ -26,13 +26,23 @@ if TYPE_CHECKING:
 def reembedded(inputs: Sequence[Input], *, trust: bool) -> list[Input]:
     """The inputs with the first one's encoder, parts and vectors. Raises MergeRefused where it may not be loaded."""
     first = inputs[0]
+    fits = [
+        (canonical_json(one.settings.encoder), one.settings.parts)
+        == (canonical_json(first.settings.encoder), first.settings.parts)
+        for one in inputs
+    ]
+    if all(fits):
+        return list(inputs)
+    known = Input(first.name, first.whole(), first.settings, first.encoder_files)
     out = [first]
-    for one in inputs[1:]:
+    for one, fit in zip(inputs[1:], fits[1:], strict=True):
+        if fit:
+            out.append(one)
+            continue
         settings = replace(one.settings, encoder=first.settings.encoder, parts=first.settings.parts)
-        same = canonical_json(one.settings.encoder) == canonical_json(first.settings.encoder)
-        union = replace(one.union, vectors=dict(one.union.vectors) if same else {})
+        union = replace(one.whole(), vectors={})
         if first.settings.encoder is not None:
-            _fill(union, first, trust=trust)
+            _fill(union, known, trust=trust)
         out.append(Input(one.name, union, settings, first.encoder_files))
     return out
 

@@ -22,7 +22,7 @@ from backfill.errors import UsageError
 from backfill.gate import LLM_KINDS, UNGATED
 from backfill.growth import retried
 from backfill.ids import digest_fields
-from backfill.ingest import Ingest, Read, ShouldStop, bundle_encoder, delta_settings, delta_union
+from backfill.ingest import Ingest, Made, Read, ShouldStop, bundle_encoder, delta_settings, delta_union
 from backfill.inputs import Input, settings_of
 from backfill.merge import grow
 from backfill.rows import ROW_TYPES, rows_of
@@ -186,6 +186,7 @@ def _batches(
                     engine=engine,
                     max_new_tokens=ingest.engine.max_new_tokens,
                     log=log.open,
+                    privacy=ingest.config.scan.privacy,
                     should_stop=should_stop,
                 ):
                     objects += shard.objects
@@ -201,8 +202,9 @@ def _merge(
 ) -> dict[str, Any]:
     def attempt(expected: str) -> dict[str, Any]:
         settings = settings_of(bundle)
-        union = delta_union(Read(), objects, settings.parts, encoder)
-        gated = replace(delta_settings(settings, ingest, objects))
+        made = Made(list(objects), {}, {})
+        union = delta_union(Read(), made, settings.parts, encoder)
+        gated = delta_settings(settings, ingest, made)
         if ingest.engine.kind in LLM_KINDS and ingest.verdict == "PASS":
             gated.gate[ingest.print_] = ingest.verdict
         return grow(bundle, Input("sweep", union, gated), lineage, expected)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_ENCODER_JSON_BYTES = 1 << 20
 MAX_RECORD_BYTES = 16 << 20
+MAX_SEGMENT_BYTES = 256 << 20  # four million segments
 
 
 def encoder_digest(directory: Path) -> str:
@@ -85,6 +88,34 @@ def load_encoder(bundle: Path, info: EncoderInfo | None, *, trust: bool) -> tupl
     if encoder.dim != info.dim:
         raise BundleError(f"the encoder gives {encoder.dim} dimensions, the manifest says {info.dim}")
     return encoder, ""
+
+
+def segment_digest(files: Mapping[str, str]) -> str:
+    """SHA-256 (hex) over the files of a segment: SHA-256 by role."""
+    return hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()
+
+
+def known_segments() -> frozenset[str]:
+    """Digests of the segments that this user's own commands wrote: what is derived in them may be taken over."""
+    path = record_path().with_name("segments.txt")
+    try:
+        if path.stat().st_size > MAX_SEGMENT_BYTES:
+            return frozenset()
+        return frozenset(path.read_text(encoding="ascii", errors="replace").split())
+    except OSError:
+        return frozenset()
+
+
+def record_segments(digests: Iterable[str]) -> None:
+    """Adds segments to that record; one that cannot be written costs a later merge time, nothing else."""
+    fresh = sorted(set(digests) - known_segments())
+    if not fresh:
+        return
+    path = record_path().with_name("segments.txt")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="ascii") as file:
+            file.write("".join(f"{digest}\n" for digest in fresh))
 
 
 def _digests(path: Path) -> frozenset[str]:

@@ -21,6 +21,7 @@ from backfill.durable import sha256_file
 from backfill.errors import BackfillError
 from backfill.ids import content_id, exchange_id, row_hash
 from backfill.rows import ROW_TYPES, rows_of, sort_rows
+from backfill.sums import SEGMENT_TABLES, segment_sums
 from backfill.types import Exchange, PalaceObject
 from backfill.union import Union, View, logical_digest, segments_of, view_of
 from backfill.verify_claims import claim_problems
@@ -201,6 +202,21 @@ def _segment_problems(bundle: Bundle, union: Union, view: View) -> Iterator[Prob
                 yield Problem(segment.files["docs"].path, "visibility", f"document {doc} shows another object")
                 break
         yield from _vector_problems(bundle, segment, len(objects))
+        yield from _sum_problems(bundle, segment)
+
+
+def _sum_problems(bundle: Bundle, segment: Segment) -> Iterator[Problem]:
+    """Whether the segment's `sums`, which a merge relies on, are those of its rows."""
+    import numpy as np
+
+    if not segment.has("sums"):
+        return
+    rows = {table: read_rows(segment, table) for table in SEGMENT_TABLES}
+    docs = {name: getattr(segment.docs, name) for name in ("exchange_row", "object_row", "occ_row", "claim_row")}
+    wanted = segment_sums(rows, docs, bundle.manifest.index.parts if bundle.manifest.encoder else ())
+    found = segment.arrays("sums")
+    if found.keys() != wanted.keys() or any(not np.array_equal(found[name], wanted[name]) for name in wanted):
+        yield Problem(segment.files["sums"].path, "sums", "are not those of the segment's rows")
 
 
 def _vector_problems(bundle: Bundle, segment: Segment, n_objects: int) -> Iterator[Problem]:

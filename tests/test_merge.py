@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from hypothesis import strategies as st
 
 from backfill.compose import write_bundle
 from backfill.embed import object_texts
-from backfill.errors import MergeRefused
+from backfill.errors import BackfillError, MergeRefused
 from backfill.indexes.tokenizer import TOKENIZER_VERSION
 from backfill.inputs import Input, Settings, combine, join_settings, read_bundle
-from backfill.merge import merge
+from backfill.merge import merge, merge_inputs
 from backfill.types import Tombstone
 from backfill.union import Union, logical_digest, view_of
 from backfill.verify import verify_bundle
@@ -99,9 +100,13 @@ def test_any_sharding_order_and_repetition_gives_the_same_bytes(
     once = write(union_of(sets), folder / "once")
     inputs = [Input(str(i), union_of(hand), make_settings()) for i, hand in enumerate(deal(sets, hands, seed))]
     random.Random(seed).shuffle(inputs)
-    total, _ = combine([*inputs, *inputs[:1]])
+    total = combine([one.union for one in [*inputs, *inputs[:1]]])
     assert write(total, folder / "dealt")["logical_digest"] == once["logical_digest"]
     assert canonical_files(folder / "dealt") == canonical_files(folder / "once")
+    for one in inputs:
+        one.encoder_files = [folder / "encoder.json"]
+    merge_inputs(inputs, folder / "pieces", {"kind": "test"}, "")
+    assert canonical_files(folder / "pieces") == canonical_files(folder / "once")
 
 
 @QUIET
@@ -140,6 +145,72 @@ def test_a_bundle_that_grew_equals_one_built_at_once(
     assert record["logical_digest"] == once["logical_digest"]
 
 
+def put(union: Union, out: Path) -> None:
+    """Writes a bundle as commands do: its segments are vouched for afterwards."""
+    (out.parent / "encoder.json").write_text("{}")
+    merge_inputs([Input("x", union, make_settings(), [out.parent / "encoder.json"])], out, {"kind": "test"}, "")
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(row_sets(), st.integers(2, 4), st.integers(0, 1000))
+def test_segments_that_are_taken_over_whole_change_no_byte(
+    tmp_path_factory: pytest.TempPathFactory, sets: dict[str, list[Any]], hands: int, seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("whole")
+    write(union_of(sets), folder / "once")
+    names = [folder / f"hand-{i}" for i in range(hands)]
+    for name, hand in zip(names, deal(sets, hands, seed), strict=True):
+        put(union_of(hand), name)
+    dealer = random.Random(seed)
+    while len(names) > 1:
+        dealer.shuffle(names)
+        out = names[0] if dealer.random() < 0.5 else folder / f"joined-{len(names)}"
+        merge(names[:2], out, read_run=lambda path: pytest.fail(str(path)))
+        names = [out, *names[2:]]
+    assert canonical_files(names[0]) == canonical_files(folder / "once")
+    assert verify_bundle(names[0]).errors == []
+
+
+def test_months_that_do_not_meet_are_copied_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backfill import merged
+
+    early, late = month_sets("2026-02", "one"), month_sets("2026-04", "two")
+    put(union_of(early), tmp_path / "a")
+    put(union_of(late), tmp_path / "b")
+    monkeypatch.setattr(merged, "write_segment", lambda *args: pytest.fail("nothing is to be composed"))
+    merge([tmp_path / "a", tmp_path / "b"], tmp_path / "m", read_run=lambda path: pytest.fail(str(path)))
+    both = {name: [*early[name], *late[name]] for name in early}
+    monkeypatch.undo()
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    write(union_of(both), tmp_path / "once")
+    assert canonical_files(tmp_path / "m") == canonical_files(tmp_path / "once")
+
+
+def test_a_damaged_segment_is_refused_when_it_is_copied(tmp_path: Path) -> None:
+    put(union_of(month_sets("2026-02", "one")), tmp_path / "a")
+    put(union_of(month_sets("2026-04", "two")), tmp_path / "b")
+    for victim in sorted(p for p in (tmp_path / "a" / "seg").rglob("*.*") if p.is_file()):
+        data = victim.read_bytes()
+        victim.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+        with pytest.raises(BackfillError, match=victim.name):
+            merge([tmp_path / "b", tmp_path / "a"], tmp_path / "m", read_run=lambda path: pytest.fail(str(path)))
+        victim.write_bytes(data)
+        assert not (tmp_path / "m" / "manifest.json").exists()
+
+
+def test_of_a_strangers_bundle_nothing_derived_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backfill import merged
+
+    put(union_of(month_sets("2026-02", "one")), tmp_path / "a")
+    put(union_of(month_sets("2026-04", "two")), tmp_path / "b")
+    composed: list[str] = []
+    real = merged.write_segment
+    monkeypatch.setattr(merged, "write_segment", lambda w, name, *rest: composed.append(name) or real(w, name, *rest))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    merge([tmp_path / "a", tmp_path / "b"], tmp_path / "m", read_run=lambda path: pytest.fail(str(path)))
+    assert composed == ["2026-02", "2026-04"]
+
+
 @QUIET
 @given(row_sets())
 def test_verify_agrees_with_what_was_written(
@@ -161,6 +232,27 @@ def test_a_bundle_read_back_is_the_union_it_was_written_from(
     back = read_bundle(out).union
     assert (back.exchanges, back.occurrences, back.objects) == (union.exchanges, union.occurrences, union.objects)
     assert (back.claims, back.tombstones, back.vectors) == (union.claims, union.tombstones, union.vectors)
+
+
+def month_sets(month: str, word: str) -> dict[str, list[Any]]:
+    """One exchange of one month, in words of its own."""
+    from dataclasses import replace
+
+    from backfill.ids import content_id, exchange_id, row_hash
+
+    sets = small_sets()
+    content = content_id(word, word, 0, ())
+    row = replace(
+        sets["exchanges"][0], content_id=content, prev_content_id=None, exchange_id=exchange_id(content, None),
+        user_text=word, agent_text=word, tools=(),
+    )  # fmt: skip
+    at = int(datetime.fromisoformat(f"{month}-10T00:00:00+00:00").timestamp()) * 1_000_000
+    place = replace(sets["occurrences"][0], exchange_id=row.exchange_id, started_at=at, session_id=word)
+    made = replace(
+        sets["objects"][0], exchange_id=row.exchange_id, source_row=row_hash(row), specific_context="",
+        context_start=0, context_end=0, context_field="user_text",
+    )  # fmt: skip
+    return {"exchanges": [row], "occurrences": [place], "objects": [made], "claims": [], "tombstones": []}
 
 
 def small_sets() -> dict[str, list[Any]]:

@@ -1,0 +1,350 @@
+"""What a merge reads, piece by piece: shards of runs, segments of bundles, and small deltas that lie in memory.
+
+A piece gives the key columns of its tables as arrays, and whole rows by position only where they are needed, so that a
+merge holds a few hundred bytes an exchange and one segment's rows at a time. Deliberately absent: what is visible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from backfill import tables
+from backfill.arrays import open_arrays
+from backfill.durable import sha256_file
+from backfill.embed import CLAIM_VECTORS, object_texts
+from backfill.errors import BundleError, ShardError
+from backfill.indexes.vectors import open_vectors
+from backfill.sums import SEGMENT_TABLES
+from backfill.superseded import subject_keys
+from backfill.types import TIER_RANK
+from backfill.union import Union, text_hash, text_keys
+
+TABLES = SEGMENT_TABLES
+ID = np.dtype("S16")  # compared as bytes; `.tobytes()` gives them whole, `.item()` loses trailing zeros
+I32 = np.dtype("<i4")
+
+_EACH: dict[str, tuple[str, ...]] = {
+    "exchanges": ("exchange_id",),
+    "occurrences": (
+        "agent", "session_id", "anchor", "part", "scan_version", "n_records", "exchange_id", "source", "byte_end",
+        "started_at",
+    ),
+    "objects": ("exchange_id",),
+    "claims": (
+        "claim_id", "exchange_ids", "session_id", "source", "window", "reading", "tier", "generation", "fingerprint",
+    ),
+}  # fmt: skip
+
+
+Positions: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
+
+
+class Piece(Protocol):
+    """Rows of some tables. `month` is the segment that the rows come from, "" where they are unsorted."""
+
+    name: str
+    month: str
+
+    def n_rows(self, table: str) -> int:
+        """Rows of a table."""
+        ...
+
+    def columns(self, table: str, names: Sequence[str]) -> Mapping[str, Any]:
+        """Columns of a table: Arrow arrays (times as i8 microseconds), in the order of the rows."""
+        ...
+
+    def rows(self, table: str, positions: Positions) -> list[Any]:
+        """The rows at the positions, in their order."""
+        ...
+
+    def vectors(self, part: str) -> Any:
+        """[N, D] f2 of a part of the objects, or of `claims`; None where there are none."""
+        ...
+
+    def compare_vectors(self, part: str) -> None:
+        """Raises BundleError unless the file of these vectors is the one that was written."""
+        ...
+
+    def text_keys(self, part: str) -> npt.NDArray[np.uint64]:
+        """[N] u8: keys of the texts that `vectors` belong to."""
+        ...
+
+
+@dataclass(slots=True)
+class FilePiece:
+    """Rows in Parquet files, vectors in .f16 files. `files` are (path, SHA-256 or "") by role.
+
+    `vouched`: this user's own commands wrote every file of it, so derived files may be taken over: `entries` of the
+    manifest in `root`. `check` looks at exchange rows that were read, and raises where they are not honest.
+    """
+
+    name: str
+    month: str
+    files: Mapping[str, tuple[Path, str]]
+    dim: int = 0
+    parts: tuple[str, ...] = ()
+    vouched: bool = False
+    check: Any = None
+    root: Path = Path()
+    hint: str = "restore it, or merge without it; `backfill verify` names every damaged file"
+    entries: tuple[Mapping[str, Any], ...] = ()
+    _open: dict[str, Any] = field(default_factory=dict)
+    _checked: set[str] = field(default_factory=set)
+
+    def n_rows(self, table: str) -> int:
+        """Rows of a table."""
+        return int(self._file(table).metadata.num_rows) if table in self.files else 0
+
+    def columns(self, table: str, names: Sequence[str]) -> Mapping[str, Any]:
+        """See Piece."""
+        if table not in self.files:
+            return {name: _empty(table, name) for name in names}
+        try:
+            data = self._file(table).read(columns=list(names))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            self._compare(table)
+            raise ShardError(f"{self.name}: {table} cannot be read: {error}") from error
+        return {name: _plain(data.column(name).combine_chunks()) for name in names}
+
+    def rows(self, table: str, positions: Positions) -> list[Any]:
+        """See Piece. Reads only the row groups that hold the positions."""
+        if not len(positions):
+            return []
+        self._compare(table)
+        file = self._file(table)
+        starts = np.cumsum([0] + [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
+        order = np.argsort(np.asarray(positions), kind="stable")
+        wanted = np.asarray(positions)[order]
+        out: list[Any] = [None] * len(wanted)
+        at = 0
+        while at < len(wanted):
+            group = int(np.searchsorted(starts, wanted[at], side="right")) - 1
+            end = int(np.searchsorted(wanted, starts[group + 1]))
+            data = file.read_row_group(group).take(pa.array(wanted[at:end] - starts[group]))
+            for place, row in zip(order[at:end], tables.from_arrow(tables.TABLES[table], data), strict=True):
+                out[place] = row
+            at = end
+        if table == "exchanges" and self.check is not None:
+            self.check(out)
+        return out
+
+    def vectors(self, part: str) -> Any:
+        """See Piece."""
+        role = _vector_role(part)
+        if role not in self.files or not self.dim:
+            return None
+        if role not in self._open:
+            table = "claims" if part == "claims" else "objects"
+            self._open[role] = open_vectors(self._path(role), self.dim, self.n_rows(table))
+        return self._open[role]
+
+    def compare_vectors(self, part: str) -> None:
+        """See Piece."""
+        self._compare(_vector_role(part))
+
+    def text_keys(self, part: str) -> npt.NDArray[np.uint64]:
+        """See Piece. From the segment's own sums where it is vouched for, else from the texts."""
+        if self.vouched and f"text-{part}" in (sums := self.sums()):
+            return np.asarray(sums[f"text-{part}"])
+        if part == "claims":
+            return text_keys(self.columns("claims", ["text"])["text"].to_pylist())
+        columns = self.columns("objects", ["exchange_core", "specific_context"])
+        core, context = columns["exchange_core"].to_pylist(), columns["specific_context"].to_pylist()
+        return text_keys([_part_text(part, a, b) for a, b in zip(core, context, strict=True)])
+
+    def sums(self) -> Mapping[str, Any]:
+        """The arrays of the segment's `sums` file; empty where it has none."""
+        if "sums" not in self.files:
+            return {}
+        if "sums" not in self._open:
+            self._compare("sums")
+            self._open["sums"] = open_arrays(self._path("sums"))
+        arrays: Mapping[str, Any] = self._open["sums"]
+        return arrays
+
+    def docs(self) -> Mapping[str, Any]:
+        """The arrays of the segment's `docs` file."""
+        if "docs" not in self._open:
+            self._compare("docs")
+            self._open["docs"] = open_arrays(self._path("docs"))
+        arrays: Mapping[str, Any] = self._open["docs"]
+        return arrays
+
+    def _file(self, table: str) -> pq.ParquetFile:
+        if table not in self._open:
+            try:
+                self._open[table] = pq.ParquetFile(self._path(table), memory_map=True)
+            except (pa.ArrowException, OSError) as error:
+                self._compare(table)
+                raise ShardError(f"{self.name}: {table} is no Parquet file: {error}") from error
+        file: pq.ParquetFile = self._open[table]
+        return file
+
+    def _path(self, role: str) -> Path:
+        """A file that may be read. Of what is vouched for, keys are read unchecked: copies and rows are compared."""
+        if not self.vouched:
+            self._compare(role)
+        return self.files[role][0]
+
+    def _compare(self, role: str) -> None:
+        path, digest = self.files[role]
+        if digest and role not in self._checked:
+            if not path.is_file() or sha256_file(path) != digest:
+                raise BundleError(f"{path} is missing or differs from its checksum", hint=self.hint)
+            self._checked.add(role)
+
+
+@dataclass(slots=True)
+class MemoryPiece:
+    """A union in memory as one piece."""
+
+    name: str
+    union: Union
+    month: str = ""
+    _rows: dict[str, list[Any]] = field(default_factory=dict)
+
+    def _all(self, table: str) -> list[Any]:
+        if table not in self._rows:
+            self._rows[table] = list(getattr(self.union, table).values())
+        return self._rows[table]
+
+    def n_rows(self, table: str) -> int:
+        """Rows of a table."""
+        return len(self._all(table))
+
+    def columns(self, table: str, names: Sequence[str]) -> Mapping[str, Any]:
+        """See Piece."""
+        data = tables.to_arrow(tables.TABLES[table], self._all(table))
+        return {name: _plain(data.column(name).combine_chunks()) for name in names}
+
+    def rows(self, table: str, positions: Positions) -> list[Any]:
+        """See Piece."""
+        rows = self._all(table)
+        return [rows[int(at)] for at in positions]
+
+    def vectors(self, part: str) -> Any:
+        """See Piece."""
+        texts = self._texts(part)
+        found = [self.union.vectors.get(text_hash(text)) for text in texts]
+        if not found or any(data is None for data in found):
+            return None
+        return np.frombuffer(b"".join(data for data in found if data), "<f2").reshape(len(found), -1)
+
+    def compare_vectors(self, part: str) -> None:
+        """See Piece. Memory is believed."""
+
+    def text_keys(self, part: str) -> npt.NDArray[np.uint64]:
+        """See Piece."""
+        return text_keys(self._texts(part))
+
+    def _texts(self, part: str) -> list[str]:
+        return texts_of(self._all("claims" if part == "claims" else "objects"), part)
+
+
+def ids_of(column: Any) -> npt.NDArray[Any]:
+    """[N] S16 of a column of 16-byte ids. Raises ShardError for nulls."""
+    if column.null_count:
+        raise ShardError("a column of ids holds nulls")
+    if not len(column):
+        return np.empty(0, ID)
+    size = 16 * len(column)
+    data = np.frombuffer(column.buffers()[1], np.uint8)[16 * column.offset : 16 * column.offset + size]
+    return data.view(ID)
+
+
+def texts_of(rows: Sequence[Any], part: str) -> list[str]:
+    """The texts of a part of objects, or of claims, that have a vector each."""
+    return [row.text if part == "claims" else object_texts(row, (part,))[part] for row in rows]
+
+
+def id_at(ids: npt.NDArray[Any], row: Any) -> bytes:
+    """The 16 bytes of one id; numpy's own scalar would lose trailing zeros."""
+    return ids[row : row + 1].tobytes()
+
+
+def hashed(*columns: Any) -> npt.NDArray[Any]:
+    """[N] S16: a hash of the values of several columns, each given with its length."""
+    lists = [c.to_pylist() for c in columns]
+    new = hashlib.blake2b
+    out = b"".join(
+        new("\0".join([f"{len(str(v))}:{v}" for v in values]).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        for values in zip(*lists, strict=True)
+    )
+    return np.frombuffer(out, ID)
+
+
+def numbers(column: Any, dtype: Any = I32, missing: int = 0) -> npt.NDArray[Any]:
+    """[N] of a column of numbers, `missing` for nulls."""
+    return np.asarray(column.fill_null(missing).to_numpy(zero_copy_only=False)).astype(dtype)
+
+
+def tier_ranks(column: Any) -> npt.NDArray[Any]:
+    """[N] i4 ranks of tiers."""
+    return np.array([TIER_RANK[tier] for tier in column.to_pylist()], I32)
+
+
+def claim_keys(piece: Piece) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """([C] S16, [C] S16): subject and values of each claim, as `superseded.subject_keys`."""
+    if isinstance(piece, FilePiece) and piece.vouched and (sums := piece.sums()):
+        pair = (np.ascontiguousarray(sums[name]).reshape(-1) for name in ("claim-subject", "claim-values"))
+        first, second = (array.view(ID) if len(array) else np.empty(0, ID) for array in pair)
+        return first, second
+    rows = piece.rows("claims", range(piece.n_rows("claims")))
+    keys = [subject_keys(row) for row in rows]
+    return (
+        np.frombuffer(b"".join(k for k, _ in keys), ID),
+        np.frombuffer(b"".join(v for _, v in keys), ID),
+    )
+
+
+def _vector_role(part: str) -> str:
+    return CLAIM_VECTORS if part == "claims" else f"vectors:{part}"
+
+
+def _part_text(part: str, core: str, context: str) -> str:
+    return core if part == "core" else context if part == "context" else f"{core}\n{context}"
+
+
+def _plain(column: Any) -> Any:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.int64())
+    return column.cast(pa.int32()) if pa.types.is_date(kind) else column
+
+
+def _empty(table: str, name: str) -> Any:
+    return _plain(pa.array([], tables.TABLES[table].schema.field(name).type))
+
+
+def distinct_pieces(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces without copies: segments of one month whose rows and vectors are the same files."""
+    seen: dict[Any, Piece] = {}
+    for piece in pieces:
+        key: Any = id(piece)
+        if isinstance(piece, FilePiece) and piece.month:
+            roles = (*TABLES, *(role for role in piece.files if role.startswith("vectors:")))
+            key = (piece.month, *sorted((role, piece.files[role][1]) for role in roles if role in piece.files))
+        other = seen.get(key)
+        # Of two copies the one that is vouched for, whose derived files need not be made again.
+        if other is None or (isinstance(piece, FilePiece) and piece.vouched and not getattr(other, "vouched", False)):
+            seen[key] = piece
+    return list(seen.values())
+
+
+def key_columns(table: str) -> tuple[str, ...]:
+    """The columns of a table that decide what is visible and where a row lies."""
+    return _EACH[table]
+
+
+def total_rows(pieces: Iterable[Piece], table: str) -> int:
+    """Rows of a table over pieces, copies counted."""
+    return sum(piece.n_rows(table) for piece in pieces)
