@@ -170,8 +170,8 @@ def _is_far(ranking: Ranking, min_cosine: float) -> bool:
     """Whether no candidate has a word of the query, and none is near in meaning: then the history has no answer."""
     if not ranking.signals:
         return False
-    by_vector = [scores for name, scores in ranking.signals.items() if name.endswith("vector")]
-    by_words = [scores for name, scores in ranking.signals.items() if not name.endswith("vector")]
+    by_words = [scores for name, scores in ranking.signals.items() if name.endswith("bm25")]
+    by_vector = [scores for name, scores in ranking.signals.items() if not name.endswith("bm25")]
     if any((scores > 0).any() for scores in by_words) or not by_vector:
         return False
     return all(not (scores >= min_cosine).any() for scores in by_vector)

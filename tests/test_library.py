@@ -240,6 +240,8 @@ def test_a_question_that_the_history_does_not_answer_finds_nothing_and_says_what
     assert result.closest_miss.note == "nearest in meaning; no word in common"
     assert bundle.search("xylophone", settings=replace(settings, min_cosine=0.0)).hits
     assert bundle.search("deadlock", settings=settings).hits
+    for name in ("nearest", "claims-vector", "verbatim-vector"):
+        assert bundle.search("xylophone", settings=replace(settings, weights={"bm25": 0.5, name: 0.5})).hits == ()
     assert bundle.search("xylophone", settings=settings, project="shop/*").hits
 
 
