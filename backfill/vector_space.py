@@ -55,6 +55,7 @@ class VectorSpace:
         self._scattered = [ScatteredRows(rows) for rows in files]
         self._all_shown = bool(shown.all())
         self._recent: Recent[tuple[Units, Scores]] = Recent(_RECENT_QUERIES)
+        self._joined: F16 | None = None
         self._faiss: ExactIndex | None = None
         self._shortlist: Shortlist | None = None
 
@@ -112,7 +113,8 @@ class VectorSpace:
         Many small files are searched as one, for which their rows are copied once: at most 77 MB of 384 numbers.
         """
         if self._faiss is None:
-            self._faiss = ExactIndex(np.concatenate(self.files))
+            self._joined = np.concatenate(self.files)
+            self._faiss = ExactIndex(self._joined)
             for rows in self.files:
                 release(rows)
         n_allowed = self.n_rows if allowed is None else int(np.count_nonzero(allowed))
@@ -141,6 +143,8 @@ class VectorSpace:
         """[len(rows)] scores of rows in rising order."""
         if not len(rows):
             return np.zeros(0, np.float64)
+        if self._joined is not None:
+            return exact_scores(self._joined, rows, query).astype(np.float64)
         scores = np.empty(len(rows), np.float64)
         cuts = np.searchsorted(rows, self.bounds)
         scattered = len(rows) * _SCATTERED <= self.n_rows
