@@ -65,11 +65,21 @@ def visit(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..
     pages: list[Any] = []
     with ExitStack() as stack:
 
-        def open_page(url: str, address: str = "", size: tuple[int, int] = DESK, scheme: str = "light") -> Any:
+        def open_page(
+            url: str,
+            address: str = "",
+            size: tuple[int, int] = DESK,
+            scheme: str = "light",
+            expected: tuple[str, ...] = (),
+        ) -> Any:
+            def told(message: Any) -> None:
+                if message.type == "error" and not any(text in message.text for text in expected):
+                    troubles.append(message.text)
+
             context = chromium.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
             stack.callback(context.close)
             page = context.new_page()
-            page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+            page.on("console", told)
             page.on("pageerror", lambda error: troubles.append(str(error)))
             page.on("request", lambda asked: None if asked.url.startswith(url) else troubles.append(asked.url))
             page.on("dialog", lambda dialog: (troubles.append("dialog"), dialog.dismiss()))
@@ -84,7 +94,7 @@ def visit(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls to the side"
             folder = os.environ.get("BACKFILL_SCREENSHOTS")
             if folder:
-                page.screenshot(path=f"{folder}/{request.node.name}-{number}.png")
+                page.screenshot(path=f"{folder}/{request.node.name.replace('/', '_')}-{number}.png")
     assert troubles == []
 
 
@@ -127,6 +137,9 @@ def test_search_as_you_type_with_the_keyboard_alone(served: Any, visit: Any):
     page.keyboard.press("?")
     assert page.locator("#keys").is_visible()
     page.keyboard.press("Escape")
+    assert not page.locator("#keys").is_visible()
+    page.keyboard.press("?")
+    page.locator("#keys button").click()
     assert not page.locator("#keys").is_visible()
     page.keyboard.press("g")
     page.keyboard.press("t")
@@ -258,6 +271,13 @@ def test_claims_show_their_history(served: Any, visit: Any):
     gone = page.locator(".claim.gone").inner_text()
     assert "45 seconds" in gone
     assert "Now: The payment worker retries for 60 seconds." in gone
+
+
+@pytest.mark.parametrize("address", ["#/room/%", "#/exchange/zz", "#/room/none", "#/?q=x&mode=magic", "#/?since=soon"])
+def test_an_address_that_leads_nowhere_says_so(served: Any, visit: Any, address: str):
+    _, url = served(write_hostile)
+    page = visit(url, address, expected=("status of 404", "status of 400"))
+    assert page.locator("[role=alert]").inner_text()
 
 
 @pytest.mark.parametrize("write", [write_empty, write_single])

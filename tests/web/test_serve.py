@@ -19,6 +19,7 @@ import pytest
 from backfill.cli import main
 from tests.bundle_fixture import write_bundle
 from tests.conftest import ROOT
+from tests.test_light_imports import python
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +93,8 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", str(bundle)]) == 2
     assert "pip install '.[query,web]'" in capsys.readouterr().err
+
+
+def test_the_server_needs_none_of_the_heavy_packages(tmp_path: Path):
+    code = "import backfill.web.app, backfill.commands.serve, backfill.web.markup\nprint('all')"
+    assert python(code, cwd=tmp_path) == "all\n"

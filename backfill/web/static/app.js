@@ -16,7 +16,15 @@ function place() {
   const hash = decodeHash();
   const [path, query = ""] = hash.split(/\?(.*)/s);
   const [name = "", ...rest] = path.split("/");
-  return { name, argument: decodeURIComponent(rest.join("/")), parameters: Object.fromEntries(new URLSearchParams(query)) };
+  return { name, argument: decoded(rest.join("/")), parameters: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch (error) {
+    return text;
+  }
 }
 
 const decodeHash = () => location.hash.replace(/^#\/?/, "");
