@@ -124,17 +124,17 @@ def test_bundles_merge_to_what_one_run_gives(tmp_path: Path) -> None:
 
 def test_claims_can_be_asked_for_later_and_left_out_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    first = go(objects_only(config()), run)
+    first = go(objects_only(config(SAMPLES / "openai")), run)
     assert (first["counts"]["claims"], isinstance(first["distill"].get("claims"), dict)) == (0, False)
     objects = {p: p.stat().st_ino for p in (run / "02-objects").glob("shard-*.json")}
-    second = go(config(), run)
-    assert second["counts"]["claims"] > 20
+    second = go(config(SAMPLES / "openai"), run)
+    assert second["counts"]["claims"] > 0
     assert {p: p.stat().st_ino for p in objects} == objects, "objects were made again"
-    assert go(objects_only(config()), run)["logical_digest"] == first["logical_digest"]
+    assert go(objects_only(config(SAMPLES / "openai")), run)["logical_digest"] == first["logical_digest"]
 
 
 def test_a_new_claims_prompt_redoes_claims_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, run = config(kind="scripted"), tmp_path / "run"
+    settings, run = config(SAMPLES / "openai", kind="scripted"), tmp_path / "run"
     go(settings, run)
     done = {p.name for p in (run / "02-objects").glob("shard-*.json")}
     monkeypatch.setattr("backfill.claim_prompt.ASK", "Write one to four claims for each exchange.")
