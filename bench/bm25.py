@@ -2,7 +2,7 @@
 
 All but tantivy get our tokens, so that scorers are compared and not tokenizers; tantivy brings its own. The value is
 the median time of a top-10 query in CPU ms over a warm index, ours through a bundle's segments with sums over months.
-"Build" is CPU seconds from texts to an index that answers. Goal: no slower than bm25s.
+"Build" is CPU seconds from texts to an index that answers. No goal: the whole search has one (`bench/query.py`).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def run(quick: bool) -> Result:
         peers=peers,
         limit="reading the postings of the query's terms",
         ratio=ratio,
-        goal="<= bm25s",
-        met=ratio <= 1.0 if "bm25s" in took else None,
+        goal="reported",
+        met=None,
         notes=f"{n:,} texts; build CPU s {', '.join(f'{k} {v:.1f}' for k, v in build.items())}; "
         f"filtered {filtered:.2f} ms; top-10 overlap with bm25s {agree:.2f}",
     )

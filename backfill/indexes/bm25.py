@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -30,6 +31,9 @@ Mask = npt.NDArray[np.bool_]
 
 # Where a term stands is remembered, not what stands there: two views a segment, 10 KB for 24 segments.
 MAX_RECENT_TERMS = 1024
+
+# A process that asks once finds its terms without signposts; reading these takes as long as 200 plain lookups.
+_PLAIN_LOOKUPS, _SIGNPOST_TERMS = 64, 16
 
 _DTYPES: dict[str, tuple[str, ...]] = {
     "vocabulary": ("u1",),
@@ -98,6 +102,7 @@ class FieldIndex:
         self.n_docs = len(self.lengths)
         self.n_terms = len(self._indptr) - 1
         self.total_length = int(self.lengths.sum(dtype=np.int64))
+        self._lookups = 0
 
     @classmethod
     def open(cls, arrays: Mapping[str, Array]) -> FieldIndex:
@@ -132,9 +137,19 @@ class FieldIndex:
             raise _damaged(term)
         return documents, counts
 
+    @cached_property
+    def _signposts(self) -> list[bytes]:
+        """Every sixteenth term, which C code searches: 4 KB for a thousand terms."""
+        terms, offsets = self._terms, self._term_offsets
+        return [terms[offsets[i] : offsets[i + 1]].tobytes() for i in range(0, self.n_terms, _SIGNPOST_TERMS)]
+
     def _find(self, term: bytes) -> int:
         terms, offsets = self._terms, self._term_offsets
         low, high = 0, self.n_terms
+        self._lookups += 1
+        if self._lookups > _PLAIN_LOOKUPS:
+            at = bisect_right(self._signposts, term)
+            low, high = max(at - 1, 0) * _SIGNPOST_TERMS, min(at * _SIGNPOST_TERMS, high)
         while low < high:
             middle = (low + high) // 2
             here = terms[offsets[middle] : offsets[middle + 1]].tobytes()

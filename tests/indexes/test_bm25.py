@@ -80,6 +80,18 @@ def test_counts_of_a_field() -> None:
     assert (documents.tolist(), counts.tolist(), counts.dtype) == ([0, 2], [2, 1], np.uint16)
 
 
+def test_terms_are_found_by_signposts_as_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"w{n:04d}x" for n in range(0, 200, 2)]
+    arrays = build_field([" ".join(words)])
+    plain_index = FieldIndex(arrays)
+    monkeypatch.setattr("backfill.indexes.bm25._PLAIN_LOOKUPS", 0)
+    posted = FieldIndex(arrays)
+    asked = {term for word in words for term in tokenize(word)} | {f"w{n:04d}x" for n in range(200)} | {"", "zz", "!"}
+    assert {term: posted.df(term) for term in asked} == {term: plain_index.df(term) for term in asked}
+    assert sum(posted.df(term) for term in asked) >= len(words)
+    assert FieldIndex(build_field([])).df("w") == 0
+
+
 def test_a_count_above_65535_is_kept() -> None:
     _, counts = FieldIndex(build_field(["x " * 70_000])).postings("x")
     assert (counts.tolist(), counts.dtype) == ([70_000], np.int32)
