@@ -108,6 +108,7 @@ class FilePiece:
         """See Piece."""
         if table not in self.files:
             return {name: _empty(table, name) for name in names}
+        self._check_schema(table, names)
         try:
             data = self._file(table).read(columns=list(names))
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -120,6 +121,7 @@ class FilePiece:
         if not len(positions):
             return []
         self._compare(table)
+        self._check_schema(table, tables.TABLES[table].schema.names)
         file = self._file(table)
         starts = np.cumsum([0] + [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
         order = np.argsort(np.asarray(positions), kind="stable")
@@ -178,6 +180,16 @@ class FilePiece:
             self._open["docs"] = open_arrays(self._path("docs"))
         arrays: Mapping[str, Any] = self._open["docs"]
         return arrays
+
+    def _check_schema(self, table: str, names: Sequence[str]) -> None:
+        found, wanted = self._file(table).schema_arrow, tables.TABLES[table].schema
+        for name in names:
+            at = found.get_field_index(name)
+            if at < 0 or not _same_type(found.field(at).type, wanted.field(name).type):
+                raise BundleError(
+                    f"{self.name}: {table} has no column {name} of type {wanted.field(name).type}",
+                    hint="another version of backfill wrote it: make it again from its run, or its sources",
+                )
 
     def _file(self, table: str) -> pq.ParquetFile:
         if table not in self._open:
@@ -312,6 +324,13 @@ def _vector_role(part: str) -> str:
 
 def _part_text(part: str, core: str, context: str) -> str:
     return core if part == "core" else context if part == "context" else f"{core}\n{context}"
+
+
+def _same_type(found: Any, wanted: Any) -> bool:
+    """Equal but for the names that Parquet writers give to the items of lists."""
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return _same_type(found.value_type, wanted.value_type)
+    return bool(found.equals(wanted))
 
 
 def _plain(column: Any) -> Any:

@@ -28,7 +28,8 @@ from backfill.union import view_of
 from backfill.verify import verify_bundle
 from backfill.watch import Watcher, watch
 from tests import fake_encoder
-from tests.test_pipeline import LINE, SAMPLES, TALK, config, go
+from tests.test_merge import canonical_files
+from tests.test_pipeline import LINE, SAMPLES, TALK, Crash, config, crash_at, go
 
 FIRST = TALK
 SECOND = LINE % ("user", "which of our dashboards read the exported tables, and who owns them today?") + LINE % (
@@ -319,6 +320,30 @@ def test_a_reader_of_the_old_state_is_undisturbed(tmp_path: Path, bundle: Path) 
     add(bundle, [new], ingest(bundle), never)
     assert len(old.search("export dashboards Postgres tables", k=9).hits) == 1
     assert len(shown(bundle)) == 2
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 9])
+def test_an_add_that_is_killed_is_made_good_by_the_next(tmp_path: Path, bundle: Path, stride: int) -> None:
+    new = tmp_path / "b.jsonl"
+    new.write_text(SECOND)
+    shutil.copytree(bundle, tmp_path / "wanted")
+    with pytest.MonkeyPatch.context() as patch:
+        steps = crash_at(patch, 0)
+        add(tmp_path / "wanted", [new], ingest(bundle), never)
+    wanted = canonical_files(tmp_path / "wanted")
+    before = canonical_files(bundle)
+    for step in range(1, len(steps) + 1, stride):
+        out = tmp_path / f"killed-{step}"
+        shutil.copytree(bundle, out)
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, step)
+            with pytest.raises(Crash):
+                add(out, [new], ingest(bundle), never)
+        assert verify_bundle(out).errors == [], steps[step - 1]
+        assert canonical_files(out) in (before, wanted), steps[step - 1]
+        add(out, [new], ingest(bundle), never)
+        assert canonical_files(out) == wanted, steps[step - 1]
+        shutil.rmtree(out)
 
 
 def test_the_slower_of_two_writers_makes_its_delta_again(
