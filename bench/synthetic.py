@@ -230,16 +230,15 @@ def queries(n: int, count: int, seed: int = 1) -> list[Query]:
     """
     from backfill.bundle import Bundle
 
-    opened = Bundle.open(bundle(n))
     rng = np.random.default_rng(SEED + 10 + seed)
-    sizes = [len(segment.docs) for segment in opened.segments]
-    found: list[Query] = []
-    for number in rng.choice(sum(sizes), size=count, replace=False):
-        at, doc = 0, int(number)
-        while doc >= sizes[at]:
-            doc, at = doc - sizes[at], at + 1
-        found.append(_query(opened.segments[at], doc, rng))
-    return found
+    segments = Bundle.open(bundle(n)).segments
+    bounds = np.cumsum([0, *(len(segment.docs) for segment in segments)])
+    chosen = rng.choice(int(bounds[-1]), size=count, replace=False)
+    found: dict[int, Query] = {}
+    for segment, start, end in zip(segments, bounds[:-1], bounds[1:], strict=True):
+        here = chosen[(chosen >= start) & (chosen < end)]
+        found.update(zip(here.tolist(), _queries(segment, (here - start).tolist(), rng), strict=True))
+    return [found[number] for number in chosen.tolist()]
 
 
 class GivenVectors:
@@ -300,16 +299,23 @@ def reciprocal_rank(found: Sequence[bytes], target: bytes) -> float:
     return 1.0 / (1 + found.index(target)) if target in found else 0.0
 
 
-def _query(segment: Any, doc: int, rng: np.random.Generator) -> Query:
-    row, at = int(segment.docs.exchange_row[doc]), int(segment.docs.object_row[doc])
-    columns = ("exchange_id", "user_text", "agent_text")
-    exchange = segment.table("exchanges").rows_at(columns, [row])[row]
-    words = f"{exchange['user_text']} {exchange['agent_text']}".replace("\n", " ").replace("?", "").split(" ")
-    core = segment.table("objects").rows_at(("exchange_core",), [at])[at]["exchange_core"].rstrip(".").split(" ")
-    text = [str(w) for w in (*rng.choice(words, 3), *rng.choice(core, 2))]
-    near = segment.vectors("vectors:core", DIM)[at].astype(np.float32)
-    noise = rng.normal(size=DIM).astype(np.float32) / np.sqrt(DIM)
-    return Query(" ".join(text), _unit(near + 1.2 * noise), exchange["exchange_id"])
+def _queries(segment: Any, docs: Sequence[int], rng: np.random.Generator) -> list[Query]:
+    """A question for each of the documents of one segment."""
+    rows = {doc: int(segment.docs.exchange_row[doc]) for doc in docs}
+    objects = {doc: int(segment.docs.object_row[doc]) for doc in docs}
+    texts_of = segment.table("exchanges").rows_at(("exchange_id", "user_text", "agent_text"), rows.values())
+    cores = segment.table("objects").rows_at(("exchange_core",), objects.values())
+    stored = segment.vectors("vectors:core", DIM)
+    found = []
+    for doc in docs:
+        exchange = texts_of[rows[doc]]
+        words = f"{exchange['user_text']} {exchange['agent_text']}".replace("\n", " ").replace("?", "").split(" ")
+        core = cores[objects[doc]]["exchange_core"].rstrip(".").split(" ")
+        text = " ".join(str(w) for w in (*rng.choice(words, 3), *rng.choice(core, 2)))
+        noise = rng.normal(size=DIM).astype(np.float32) / np.sqrt(DIM)
+        vector = _unit(stored[objects[doc]].astype(np.float32) + 1.2 * noise)
+        found.append(Query(text, vector, exchange["exchange_id"]))
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
