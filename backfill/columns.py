@@ -300,7 +300,7 @@ def _subtree(schema: list[ThriftStruct], pos: int) -> tuple[int, int]:
 
 def _moved(entry: ThriftStruct, by: int) -> ThriftStruct:
     """A column chunk's footer entry after its bytes moved; indexes and filters that stayed behind are left out."""
-    meta: ThriftStruct = {key: value for key, value in entry[3][1].items() if key not in (12, 13, 14, 15)}
+    meta: ThriftStruct = dict(entry[3][1])
     for key in (9, 11):
         if key in meta and meta[key][1] > 0:
             meta[key] = (I64, meta[key][1] + by)

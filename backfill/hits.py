@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from backfill.claim_search import ClaimHit
     from backfill.filters import Filters, Mask
 
-_EXCHANGE = ("user_text", "agent_text", "part")
+_EXCHANGE = ("user_text", "agent_text")
 _OBJECT = ("exchange_core", "specific_context", "room_assignments", "files_touched", "tier")
 _MASKS = 16
-OCCURRENCE_COLUMNS = ("agent", "session_id", "source", "byte_start", "byte_end", "project", "started_at")
+OCCURRENCE_COLUMNS = ("agent", "session_id", "source", "byte_start", "byte_end", "project", "started_at", "part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def _hit(
         user_text=exchange["user_text"],
         agent_text=exchange["agent_text"],
         source=Source(at["source"], at["byte_start"], at["byte_end"]),
-        part=exchange["part"],
+        part=at["part"],
         tier=palace["tier"] if palace else None,
         signals=place.signals,
         places=tuple(location(place.exchange_id, row) for row in occurrences),

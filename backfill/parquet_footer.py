@@ -20,6 +20,8 @@ ThriftStruct: TypeAlias = dict[int, tuple[int, Any]]
 
 BOOL_TRUE, BOOL_FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _MAX_DEPTH = 16
+# Of ColumnChunk: its metadata. Of these, what only tells a planner what to leave out begins with the statistics.
+_META, _STATISTICS = 3, 12
 
 
 class ThriftReader:
@@ -190,8 +192,21 @@ class Footer:
     groups: list[RowGroup]
 
     def chunk(self, group: int, leaf: int) -> ThriftStruct:
-        """The entry of one column chunk. Raises IndexError where the row group has none."""
-        return ThriftReader(self.data, self.groups[group].chunks[leaf]).struct()
+        """The entry of one column chunk without statistics and indexes. Raises IndexError where there is none."""
+        reader = ThriftReader(self.data, self.groups[group].chunks[leaf])
+        entry: ThriftStruct = {}
+        for field_id, kind in reader.fields():
+            if field_id == _META and kind == STRUCT:
+                meta: ThriftStruct = {}
+                for meta_id, meta_kind in reader.fields():
+                    if meta_id < _STATISTICS:
+                        meta[meta_id] = (meta_kind, reader.value(meta_kind, 2))
+                    else:
+                        reader.pos = skip_value(self.data, reader.pos, meta_kind, 2)
+                entry[field_id] = (kind, meta)
+            else:
+                entry[field_id] = (kind, reader.value(kind, 1))
+        return entry
 
 
 def read_footer(data: bytes) -> Footer:
