@@ -131,8 +131,8 @@ class IndexConfig:
     fusion: Literal["weighted", "combmnz", "rrf"] = "weighted"
     normalization: Literal["minmax", "p95", "zscore"] = "minmax"
     weight_bm25: float = 0.5
-    weight_nearest: float = 0.0
-    weight_vector: float = 0.5
+    weight_nearest: float = 0.5
+    weight_vector: float = 0.0
     weight_verbatim_vector: float = 0.0
     weight_distilled_bm25: float = 0.0
     weight_claims_vector: float = 0.0
@@ -140,7 +140,7 @@ class IndexConfig:
     weight_title: float = 0.0
     weight_rooms: float = 0.0
     weight_files: float = 0.0
-    session_prior: float = 0.0
+    session_prior: float = 0.6
     rrf_k: int = 60
     min_cosine: float = 0.3
     depth: int = 200
