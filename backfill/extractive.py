@@ -24,7 +24,7 @@ from backfill.types import Exchange, PalaceObject, Tier
 EXTRACTIVE_VERSION: Final = 4
 
 MAX_CORE_BYTES = 120  # 30 tokens_est
-MAX_CONTEXT_BYTES = 60  # 15 tokens_est
+MAX_CONTEXT_BYTES = 58  # 14.5 tokens_est
 # Of less room than this only a torn phrase would fit.
 _MIN_PIECE_BYTES = 24
 _MIN_TAIL_BYTES = 28
