@@ -101,6 +101,20 @@ def open_arrays(path: Path) -> Mapping[str, Array]:
     return MappingProxyType({name: _view(data, start, entry) for name, entry in entries.items()})
 
 
+def release(array: Array) -> None:
+    """Lets go of the pages of a mapped file that were read; they come back from the file when they are needed.
+
+    Touching a page maps its neighbours too, so a few searches make all of a file count as this process's memory.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
 def _view(data: mmap.mmap, start: int, entry: _Entry) -> Array:
     dtype, count = np.dtype(_DTYPES[entry.dtype]), math.prod(entry.shape)
     offset = start + entry.data_offsets[0]

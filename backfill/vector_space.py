@@ -15,8 +15,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from backfill.arrays import release
 from backfill.indexes.scattered import ScatteredRows
-from backfill.indexes.shortlist import Shortlist, release
+from backfill.indexes.shortlist import Shortlist
 from backfill.indexes.vectors import ExactIndex, exact_scores
 from backfill.recent import Recent
 

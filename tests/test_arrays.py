@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from backfill.arrays import ALIGN_BYTES, MAX_HEADER_BYTES, open_arrays, write_arrays
+from backfill.arrays import ALIGN_BYTES, MAX_HEADER_BYTES, open_arrays, release, write_arrays
 from backfill.errors import BundleError
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
@@ -147,3 +147,12 @@ def test_no_damaged_byte_escapes_as_another_error(tmp_path: Path, data: st.DataO
     except BundleError:
         return
     assert sum(array.nbytes for array in found.values()) <= len(content)
+
+
+def test_pages_that_are_let_go_of_come_back(tmp_path: Path) -> None:
+    array = np.arange(100_000, dtype=np.int32)
+    write_arrays(tmp_path / "a", {"a": array})
+    mapped = open_arrays(tmp_path / "a")["a"]
+    for view in (mapped, mapped[10:20], array):
+        release(view)
+    assert mapped.tolist() == array.tolist()

@@ -9,13 +9,12 @@ and a mask applies before anything is ranked. Deliberately absent: files of its 
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from backfill.arrays import release
 from backfill.indexes.vectors import F16, F32, I64, Mask
 
 # Words of 64 signs for as many rows at a time as stay in a core's second cache: 16,384 x 8 bytes = 128 KiB.
@@ -90,10 +89,3 @@ def _signs(rows: F16, n_words: int) -> npt.NDArray[np.uint64]:
     padded = np.zeros((len(rows), 8 * n_words), np.uint8)
     padded[:, : packed.shape[1]] = packed
     return padded.view(np.uint64)
-
-
-def release(rows: npt.NDArray[Any]) -> None:
-    """Lets go of the pages of a mapped file that were read once; they come back from the file when needed."""
-    mapped = getattr(rows, "_mmap", None)
-    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        mapped.madvise(mmap.MADV_DONTNEED)
