@@ -7,11 +7,11 @@ stranger's bundle every segment is composed from its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from backfill.types import Room, Superseded, Tombstone
 from backfill.union import SUM_LANES, Union, View, digest_of_sum, visible_sum
 
 _NO_TIME = np.iinfo(np.int64).min
+_RoomKey: TypeAlias = tuple[Any, str, str]  # type, key, project
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class _Totals:
     view: Overview
     sum_: npt.NDArray[np.uint16] = field(default_factory=lambda: np.zeros(SUM_LANES, "<u2"))
     counts: dict[str, int] = field(default_factory=dict)
-    rooms: dict[tuple[str, str, str], Room] = field(default_factory=dict)
+    rooms: dict[_RoomKey, list[Any]] = field(default_factory=dict)
     projects: dict[str, int] = field(default_factory=dict)
     started: Any = None
     project: Any = None
@@ -59,11 +60,20 @@ class _Totals:
         self.started[at] = [_NO_TIME if t is None else t for t in started]
         self.project[at] = [self.projects.setdefault(name, len(self.projects)) for name in projects]
 
-    def add_rooms(self, rooms: Iterable[Room]) -> None:
-        for room in rooms:
-            key = (room.room_type, room.room_key, room.project)
-            other = self.rooms.get(key)
-            self.rooms[key] = room if other is None else _joined_rooms(room, other)
+    def add_rooms(self, rooms: Iterable[tuple[_RoomKey, str, int, int | None, int | None]]) -> None:
+        """Adds (key, label, exchanges, first, last) to what is known of each room."""
+        for key, label, n, first, last in rooms:
+            found = self.rooms.get(key)
+            if found is None:
+                self.rooms[key] = [label, n, first, last]
+                continue
+            found[1] += n
+            if label < found[0]:
+                found[0] = label
+            if first is not None and (found[2] is None or first < found[2]):
+                found[2] = first
+            if last is not None and (found[3] is None or last > found[3]):
+                found[3] = last
 
     def marks(self) -> list[Superseded]:
         """Which claims later ones replace; see `superseded.derive_superseded`."""
@@ -208,7 +218,10 @@ def _compose(
     first = [shown.places[xid][0] for xid in shown.exchanges]
     ids = np.frombuffer(b"".join(shown.exchanges), ID)
     totals.places(ids, [o.started_at for o in first], [o.project for o in first])
-    totals.add_rooms(vis.derive_rooms(shown.objects, shown.places))
+    totals.add_rooms(
+        ((r.room_type, r.room_key, r.project), r.room_label, r.n_exchanges, r.first_at, r.last_at)
+        for r in vis.derive_rooms(shown.objects, shown.places)
+    )
     visible = [segment.claims[i] for i in docs["claim_row"]]
     pick = docs["claim_row"]
     subjects = np.ascontiguousarray(sums["claim-subject"][pick]).reshape(-1).view(ID) if len(pick) else np.empty(0, ID)
@@ -326,7 +339,7 @@ def _note_claims(totals: _Totals, piece: FilePiece, claim_row: npt.NDArray[np.in
 
 def _rooms_of(
     piece: FilePiece, docs: Mapping[str, Any], started: Sequence[int | None], projects: Sequence[str]
-) -> Iterable[Room]:
+) -> Iterator[tuple[_RoomKey, str, int, int | None, int | None]]:
     """The rooms of an untouched segment; see `visibility.derive_rooms`."""
     lists = piece.columns("objects", ("room_assignments",))["room_assignments"]
     offsets, items = lists.offsets.to_numpy(), lists.flatten()
@@ -334,21 +347,7 @@ def _rooms_of(
     base = int(offsets[0]) if len(offsets) else 0
     for row, time, project in zip(docs["object_row"].tolist(), started, projects, strict=True):
         for i in range(int(offsets[row]) - base, int(offsets[row + 1]) - base) if row >= 0 else ():
-            yield Room(kinds[i], keys[i], labels[i], project, 1, time, time)
-
-
-def _joined_rooms(a: Room, b: Room) -> Room:
-    times = [t for t in (a.first_at, b.first_at) if t is not None]
-    lasts = [t for t in (a.last_at, b.last_at) if t is not None]
-    return Room(
-        a.room_type,
-        a.room_key,
-        min(a.room_label, b.room_label),
-        a.project,
-        a.n_exchanges + b.n_exchanges,
-        min(times, default=None),
-        max(lasts, default=None),
-    )
+            yield (kinds[i], keys[i], project), labels[i], 1, time, time
 
 
 def _write_rest(
@@ -358,7 +357,8 @@ def _write_rest(
     encoder_files: Sequence[Path],
     totals: _Totals,
 ) -> dict[str, Any]:
-    rooms, marks = list(totals.rooms.values()), totals.marks()
+    rooms = [Room(kind, key, label, project, *rest) for (kind, key, project), (label, *rest) in totals.rooms.items()]
+    marks = totals.marks()
     for table, rows in ((tables.ROOMS, rooms), (tables.TOMBSTONES, tombstones), (tables.SUPERSEDED, marks)):
         writer.add("", table.name, ".parquet", table.name, partial(tables.write_table, table, rows))
     for path in encoder_files:

@@ -284,13 +284,11 @@ def id_at(ids: npt.NDArray[Any], row: Any) -> bytes:
 
 
 def hashed(*columns: Any) -> npt.NDArray[Any]:
-    """[N] S16: a hash of the values of several columns, each given with its length."""
-    lists = [c.to_pylist() for c in columns]
+    """[N] S16: a hash of the values of several columns. Only for comparing within one process."""
     new = hashlib.blake2b
-    out = b"".join(
-        new("\0".join([f"{len(str(v))}:{v}" for v in values]).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        for values in zip(*lists, strict=True)
-    )
+    rows = zip(*(c.to_pylist() for c in columns), strict=True)
+    # The text of a tuple of strings and numbers tells every tuple from every other.
+    out = b"".join([new(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest() for values in rows])
     return np.frombuffer(out, ID)
 
 
