@@ -44,7 +44,8 @@ class EngineConfig:
 
     `model` is a local directory, a hub name, or `package:NAME` for weights that a Python package carries.
     `max_new_tokens` bounds one answer, `max_model_len` prompt and answer together; `window` requests are kept in
-    flight (0: 1.25 x max_num_seqs). `load_timeout_s` bounds the start of the child process.
+    flight (0: 1.25 x max_num_seqs). `load_timeout_s` bounds the start of the child process. `mask_memo_bytes` bounds
+    the token masks of outlines that are kept (0: none are; the masks are the same).
     """
 
     kind: Literal["vllm", "openai", "extractive", "scripted"] = "extractive"
@@ -59,6 +60,7 @@ class EngineConfig:
     kv_cache_gib: float = 2.0
     enforce_eager: bool = False
     structured_backend: str = "outlines"
+    mask_memo_bytes: int = 256 << 20
     enable_thinking: bool = False
     temperature: float = 0.0
     frequency_penalty: float = 0.0

@@ -47,13 +47,17 @@ class Stop(msgspec.Struct, tag="stop"):
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """The model is loaded; what runs it, for the record (not for the fingerprint)."""
+    """The model is loaded; what runs it, for the record (not for the fingerprint).
+
+    `mask_memo` says whether token masks of outlines are remembered.
+    """
 
     device: str
     dtype: str
     structured_backend: str
     versions: dict[str, str]
     load_s: float
+    mask_memo: bool = False
 
 
 class Refused(msgspec.Struct, tag="refused"):

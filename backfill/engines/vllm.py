@@ -25,6 +25,7 @@ from backfill.engines import frames
 from backfill.engines.base import Answer, Request
 from backfill.engines.identity import vllm_identity
 from backfill.engines.model_files import local_model
+from backfill.engines.outlines_memo import BYTES_VARIABLE
 from backfill.errors import EngineError, ModelError
 
 CLOSE_GRACE_S = 5.0
@@ -256,6 +257,7 @@ def engine_environment(config: EngineConfig) -> dict[str, str]:
         # A grammar takes 2 to 6 s of one free core; the default of 5 s fails every request on a busy machine.
         "VLLM_REGEX_COMPILATION_TIMEOUT_S": "120",
         "VLLM_NO_USAGE_STATS": "1",
+        BYTES_VARIABLE: str(config.mask_memo_bytes),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill.engines.child_pipe import ChildPipe, follow_parent, own_pipe
 from backfill.engines.frames import Ask, Beat, Done, Ready, Refused, Start, Stop
+from backfill.engines.outlines_memo import register
 
 if TYPE_CHECKING:
     from vllm import LLM, SamplingParams
@@ -246,6 +247,7 @@ def main() -> int:
     if not isinstance(start, Start):
         return 0
     began = time.monotonic()
+    memo = register() if start.structured_backend == "outlines" else None
     try:
         llm = _load(start)
     except Exception as error:  # whatever vLLM raises on a bad model must reach the parent as a message
@@ -261,6 +263,7 @@ def main() -> int:
             structured_backend=start.structured_backend,
             versions=_versions(),
             load_s=round(time.monotonic() - began, 3),
+            mask_memo=memo is not None,
         )
     )
     _Runner(llm, start, pipe).run()
