@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backfill.web.answers import ApiError, error_response
@@ -34,6 +34,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+_RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
@@ -51,9 +52,7 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                message["headers"] = [*message.get("headers", ()), *_RAW_HEADERS]
             await send(message)
 
         refusal = self._refusal(scope)
