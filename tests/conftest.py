@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from bench.gold import GoldPair
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -19,6 +23,14 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("../shared/data is not there: this test reads real transcripts")
     return folder
+
+
+@pytest.fixture(scope="session")
+def gold(shared_data: Path) -> list[GoldPair]:
+    """The gold objects with their exchanges, which are read once."""
+    from bench.gold import gold_pairs
+
+    return gold_pairs(shared_data / "transcripts")
 
 
 @pytest.fixture(scope="session", autouse=True)

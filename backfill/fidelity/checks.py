@@ -72,7 +72,7 @@ def check_object(obj: PalaceObject, exchange: Exchange) -> tuple[Finding, ...]:
     findings: list[Finding] = []
     if not _context_holds(obj, exchange):
         findings.append(Finding("context_mismatch", obj.specific_context[:120], obj.context_field))
-    core, source = obj.exchange_core, _source(exchange)
+    core, source = obj.exchange_core, exchange_source(exchange)
     for handle in find_handles(core):
         verdict = classify(handle, source)
         if verdict != "supported":
@@ -127,7 +127,8 @@ def _context_holds(obj: PalaceObject, exchange: Exchange) -> bool:
     return 0 <= start <= end <= len(text) and text[start:end] == obj.specific_context
 
 
-def _source(exchange: Exchange) -> str:
+def exchange_source(exchange: Exchange) -> str:
+    """All that an object may take its words from: both texts, thinking, paths, tool calls and their results."""
     parts = [exchange.user_text, exchange.agent_text, exchange.thinking, *exchange.text_paths]
     for tool in exchange.tools:
         parts += [tool.name, *tool.paths, tool.input, tool.head, tool.tail]
@@ -150,7 +151,9 @@ def _supported(handle: Handle, source: str) -> bool:
         plain = handle.text.replace("\\", "/").removeprefix("./").lstrip("@")
         return _occurs(plain, source.replace("\\", "/") if "\\" in source else source)
     if handle.kind == "identifier":
-        return _occurs(handle.text.removesuffix("()"), source)
+        name = handle.text.removesuffix("()")
+        # "Container.level" of a text that shows `level` in the class Container.
+        return _occurs(name, source) or ("." in name and all(_occurs(part, source) for part in name.split(".")))
     return False
 
 

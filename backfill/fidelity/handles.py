@@ -43,7 +43,7 @@ _HANDLE = re.compile(
     r"|(?P<quoted>\"[^\"\n]{2,120}\"|“[^”\n]{2,120}”|「[^」\n]{2,120}」|'[^'\n]{3,80}'(?!\w))"
     r"|(?P<parameter>--?[A-Za-z][\w-]*=[^\s,;`\"')]+|[A-Za-z_][\w.-]*\s?=\s?"
     r"(?:-?\d[\w.]*|true|false|null|none|\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|[\w./:@-]*\w)"
-    r"|[a-z_][\w.]*:\s(?:-?\d[\w.]*|true|false|null)\b)"
+    r"|[a-z_][\w.]*:\s(?:-?\d[\w.]*|true|false|null)\b(?!,\d))"
     r"|(?P<error>[A-Z][A-Za-z0-9]*(?:Error|Exception|Panic|Fault)\b|E[A-Z]{4,}\b|SIG[A-Z]{2,8}\b|[A-Z]{1,5}\d{3,5}\b"
     r"|(?:HTTP|[Ss]tatus(?:\scode)?|[Ee]xit(?:\scode|\sstatus)?|[Ee]rror)\s\d{1,5}\b)"
     r"|(?P<hash>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}\b)"

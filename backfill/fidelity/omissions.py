@@ -27,7 +27,9 @@ _TROUBLE = re.compile(
 )
 # The error names among the handles; finding all handles of an exchange would cost more than all other checks.
 _ERROR_NAME = re.compile(
-    r"\b(?:[A-Z][A-Za-z0-9]*(?:Error|Exception|Panic|Fault)|E[A-Z]{4,}|SIG[A-Z]{2,8}"
+    r"\b(?:[A-Z][A-Za-z0-9]*(?:Error|Exception|Panic|Fault)"
+    r"|(?!ERRORS?\b|EXCEPTION\b|E(?:MPTY|VERY|XPECTED|XAMPLE)\b)E[A-Z]{4,}"
+    r"|SIG[A-Z]{2,8}"
     r"|(?:HTTP|[Ss]tatus(?: code)?|[Ee]xit(?: code| status)?|[Ee]rror) \d{1,5})\b"
 )
 _CHANGE = re.compile(

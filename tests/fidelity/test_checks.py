@@ -39,6 +39,7 @@ def test_an_extractive_object_has_no_findings() -> None:
         "Raised retry_timeout to 45 seconds because uploads failed with status 502.",
         "Set max_retries = 5 in UploadClient for api.internal:8080.",
         'The log said "No  upstream"; 1240 rows in 3f2a9bc were read from ./src/upload.py.',
+        "Raised UploadClient.retry_timeout to 45 s.",
         "Uploads were fixed.",
     ],
 )

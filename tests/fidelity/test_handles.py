@@ -32,6 +32,7 @@ from backfill.fidelity.handles import find_handles
         ("at api.internal:8080 or localhost:5432", [("host", "api.internal:8080"), ("host", "localhost:5432")]),
         ("with max_retries=5 and --timeout=30", [("parameter", "max_retries=5"), ("parameter", "--timeout=30")]),
         ("with timeout: 30 there", [("parameter", "timeout: 30")]),
+        ("in the project: 3,124 by count", [("number", "3,124")]),
         ("e.g. plain words and/or client/server, i.e. nothing (2 of them).", []),
     ],
 )

@@ -79,6 +79,12 @@ def test_a_denial_that_the_exchange_makes_is_none() -> None:
     assert Finding("absence", "not work behind the proxy", "exchange_core") not in check_object(made, row)
 
 
+def test_a_loud_word_is_no_name_of_an_error() -> None:
+    row = make_exchange("The run ended and printed ERROR twice. What is it?", "ERROR comes from the old provider list.")
+    made = replace(extract(row, generation=0, fingerprint="f"), exchange_core="It comes from the old provider list.")
+    assert check_object(made, row) == ()
+
+
 def test_words_that_the_exchange_has_are_no_filler() -> None:
     row = make_exchange(
         "Make an empty commit for this conversation please.", "Empty commit made for this conversation."
