@@ -20,7 +20,7 @@ from backfill.hits import Hit
 from backfill.query import SearchResult
 from backfill.question import query_encoder
 from backfill.trees import iso, plain
-from backfill.web import browse, palace, schema
+from backfill.web import browse, palace, parameters, schema
 from backfill.web.answers import ApiError
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ class Endpoint:
 
     path: str
     summary: str
-    params: type[schema.Params]
+    params: type[parameters.Params]
     answer: type[msgspec.Struct]
     call: Callable[[Bundle, Any], msgspec.Struct]
     lookup: bool = False
 
 
-def search(bundle: Bundle, params: schema.SearchParams) -> schema.SearchAnswer:
+def search(bundle: Bundle, params: parameters.SearchParams) -> schema.SearchAnswer:
     """The best exchanges for `q`."""
     result = bundle.search(params.q, k=params.k, mode=params.mode, per_session=params.per_session, **_options(params))
     miss = result.closest_miss
@@ -64,7 +64,7 @@ def search(bundle: Bundle, params: schema.SearchParams) -> schema.SearchAnswer:
     )
 
 
-def list_exchanges(bundle: Bundle, params: schema.BrowseParams) -> schema.BrowseAnswer:
+def list_exchanges(bundle: Bundle, params: parameters.BrowseParams) -> schema.BrowseAnswer:
     """The exchanges that pass the filters, the newest first."""
     start = _start(params.cursor)
     hits, total = browse.newest(bundle, Filters.parse(**_options(params)), start, params.limit)
@@ -75,7 +75,7 @@ def list_exchanges(bundle: Bundle, params: schema.BrowseParams) -> schema.Browse
     return schema.BrowseAnswer(listed, total, _following(start, params.limit, total))
 
 
-def get_exchange(bundle: Bundle, params: schema.ExchangeParams) -> schema.ExchangeAnswer:
+def get_exchange(bundle: Bundle, params: parameters.ExchangeParams) -> schema.ExchangeAnswer:
     """An exchange: its object beside its verbatim text, claims, places and neighbours."""
     detail = bundle.exchange(params.id)
     exchange = detail.exchange
@@ -98,7 +98,7 @@ def get_exchange(bundle: Bundle, params: schema.ExchangeParams) -> schema.Exchan
     )
 
 
-def get_text(bundle: Bundle, params: schema.TextParams) -> schema.TextAnswer:
+def get_text(bundle: Bundle, params: parameters.TextParams) -> schema.TextAnswer:
     """A page of an exchange's verbatim text; pages that follow their cursors give it whole."""
     exchange = bundle.exchange(params.id).exchange
     try:
@@ -108,14 +108,14 @@ def get_text(bundle: Bundle, params: schema.TextParams) -> schema.TextAnswer:
     return _text(exchange, page, params.render)
 
 
-def list_rooms(bundle: Bundle, params: schema.RoomsParams) -> schema.RoomsAnswer:
+def list_rooms(bundle: Bundle, params: parameters.RoomsParams) -> schema.RoomsAnswer:
     """The rooms, the fullest first."""
     start = _start(params.cursor)
     rooms, total = palace.list_rooms(bundle, params, start)
     return schema.RoomsAnswer(rooms, total, _following(start, params.limit, total))
 
 
-def get_room(bundle: Bundle, params: schema.RoomParams) -> schema.RoomAnswer:
+def get_room(bundle: Bundle, params: parameters.RoomParams) -> schema.RoomAnswer:
     """A room and its exchanges, the newest first."""
     start = _start(params.cursor)
     page = bundle.rooms(params.key, limit=params.limit, cursor=str(start))
@@ -123,12 +123,12 @@ def get_room(bundle: Bundle, params: schema.RoomParams) -> schema.RoomAnswer:
     return schema.RoomAnswer([_shaped(room, schema.RoomSummary) for room in page.rooms], hits, page.cursor)
 
 
-def get_palace(bundle: Bundle, params: schema.PalaceParams) -> schema.PalaceAnswer:
+def get_palace(bundle: Bundle, params: parameters.PalaceParams) -> schema.PalaceAnswer:
     """Rooms as areas: groups by type or project, with the tail added up."""
     return palace.picture(bundle, params)
 
 
-def list_claims(bundle: Bundle, params: schema.ClaimsParams) -> schema.ClaimsAnswer:
+def list_claims(bundle: Bundle, params: parameters.ClaimsParams) -> schema.ClaimsAnswer:
     """Claims with their sources and what replaced them."""
     start = _start(params.cursor)
     k = min(start + params.limit + 1, 10_000)
@@ -138,7 +138,7 @@ def list_claims(bundle: Bundle, params: schema.ClaimsParams) -> schema.ClaimsAns
     return schema.ClaimsAnswer(result.query, page, result.hidden, following, list(result.warnings))
 
 
-def get_timeline(bundle: Bundle, params: schema.TimelineParams) -> schema.TimelineAnswer:
+def get_timeline(bundle: Bundle, params: parameters.TimelineParams) -> schema.TimelineAnswer:
     """Exchanges and sessions by month and project."""
     entries = bundle.timeline(**_options(params))
     sizes: dict[str, int] = {}
@@ -157,35 +157,37 @@ def get_timeline(bundle: Bundle, params: schema.TimelineParams) -> schema.Timeli
     )
 
 
-def get_pack(bundle: Bundle, params: schema.PackParams) -> schema.PackAnswer:
+def get_pack(bundle: Bundle, params: parameters.PackParams) -> schema.PackAnswer:
     """Distilled text that fits a token budget, for a prompt."""
     pack = bundle.pack(params.budget, params.q or None, what=params.what, ids=params.ids, **_options(params))
     return _shaped(pack, schema.PackAnswer)
 
 
-def get_stats(bundle: Bundle, params: schema.NoParams) -> schema.StatsAnswer:
+def get_stats(bundle: Bundle, params: parameters.NoParams) -> schema.StatsAnswer:
     """What the bundle holds, and the values that filters may take."""
     return bundle.once("web:stats", _stats, bundle)
 
 
 ENDPOINTS = (
-    Endpoint("/api/search", "Search", schema.SearchParams, schema.SearchAnswer, search),
-    Endpoint("/api/exchanges", "List exchanges", schema.BrowseParams, schema.BrowseAnswer, list_exchanges),
-    Endpoint("/api/exchanges/{id}", "One exchange", schema.ExchangeParams, schema.ExchangeAnswer, get_exchange, True),
-    Endpoint("/api/exchanges/{id}/text", "Its verbatim text", schema.TextParams, schema.TextAnswer, get_text, True),
-    Endpoint("/api/rooms", "List rooms", schema.RoomsParams, schema.RoomsAnswer, list_rooms),
-    Endpoint("/api/rooms/{key}", "One room", schema.RoomParams, schema.RoomAnswer, get_room, True),
-    Endpoint("/api/palace", "Rooms as areas", schema.PalaceParams, schema.PalaceAnswer, get_palace, True),
-    Endpoint("/api/claims", "Claims", schema.ClaimsParams, schema.ClaimsAnswer, list_claims),
-    Endpoint("/api/timeline", "Months and projects", schema.TimelineParams, schema.TimelineAnswer, get_timeline),
-    Endpoint("/api/pack", "Distilled text for a prompt", schema.PackParams, schema.PackAnswer, get_pack),
-    Endpoint("/api/stats", "What the bundle holds", schema.NoParams, schema.StatsAnswer, get_stats),
+    Endpoint("/api/search", "Search", parameters.SearchParams, schema.SearchAnswer, search),
+    Endpoint("/api/exchanges", "List exchanges", parameters.BrowseParams, schema.BrowseAnswer, list_exchanges),
+    Endpoint(
+        "/api/exchanges/{id}", "One exchange", parameters.ExchangeParams, schema.ExchangeAnswer, get_exchange, True
+    ),
+    Endpoint("/api/exchanges/{id}/text", "Its verbatim text", parameters.TextParams, schema.TextAnswer, get_text, True),
+    Endpoint("/api/rooms", "List rooms", parameters.RoomsParams, schema.RoomsAnswer, list_rooms),
+    Endpoint("/api/rooms/{key}", "One room", parameters.RoomParams, schema.RoomAnswer, get_room, True),
+    Endpoint("/api/palace", "Rooms as areas", parameters.PalaceParams, schema.PalaceAnswer, get_palace, True),
+    Endpoint("/api/claims", "Claims", parameters.ClaimsParams, schema.ClaimsAnswer, list_claims),
+    Endpoint("/api/timeline", "Months and projects", parameters.TimelineParams, schema.TimelineAnswer, get_timeline),
+    Endpoint("/api/pack", "Distilled text for a prompt", parameters.PackParams, schema.PackAnswer, get_pack),
+    Endpoint("/api/stats", "What the bundle holds", parameters.NoParams, schema.StatsAnswer, get_stats),
 )
 
 
-def _options(params: schema.FilterParams) -> FilterOptions:
+def _options(params: parameters.FilterParams) -> FilterOptions:
     options: FilterOptions = {}
-    for name in schema.FilterParams.__struct_fields__:
+    for name in parameters.FilterParams.__struct_fields__:
         options[name] = getattr(params, name) or None  # type: ignore[literal-required]
     return options
 

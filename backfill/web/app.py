@@ -30,7 +30,7 @@ from backfill.web.cache import Answer, AnswerCache
 from backfill.web.files import static_routes
 from backfill.web.follow import Follower, State
 from backfill.web.guard import Guard
-from backfill.web.schema import Params
+from backfill.web.parameters import Params
 
 log = logging.getLogger(__name__)
 CACHE_BYTES = 32 << 20

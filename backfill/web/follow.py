@@ -89,8 +89,8 @@ class Follower:
 
 def warm_up(bundle: Bundle) -> None:
     """Loads encoder, indexes and menus, so that the first request does not wait for them."""
-    from backfill.web import api, schema
+    from backfill.web import api, parameters
 
     if bundle.segments:
         bundle.search("warm up", k=1)
-    api.get_stats(bundle, schema.NoParams())
+    api.get_stats(bundle, parameters.NoParams())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from backfill.errors import UsageError
 from backfill.trees import iso
-from backfill.web import schema
+from backfill.web import parameters, schema
 
 if TYPE_CHECKING:
     from backfill.bundle import Bundle
@@ -33,7 +33,7 @@ class _Row:
     last_at: int | None
 
 
-def list_rooms(bundle: Bundle, params: schema.RoomsParams, start: int) -> tuple[list[schema.RoomSummary], int]:
+def list_rooms(bundle: Bundle, params: parameters.RoomsParams, start: int) -> tuple[list[schema.RoomSummary], int]:
     """(a page of the rooms that pass, how many pass), the fullest first."""
     part = params.q.strip().lower().replace(" ", "_")
     rows = [
@@ -46,7 +46,7 @@ def list_rooms(bundle: Bundle, params: schema.RoomsParams, start: int) -> tuple[
     return [schema.RoomSummary(r.type, r.key, r.label, r.exchanges, iso(r.last_at)) for r in page], len(rooms)
 
 
-def picture(bundle: Bundle, params: schema.PalaceParams) -> schema.PalaceAnswer:
+def picture(bundle: Bundle, params: parameters.PalaceParams) -> schema.PalaceAnswer:
     """The groups with their tiles, or one group. Raises UsageError for a group that is not there."""
     groups = bundle.once(f"web:palace:{params.by}", _groups, bundle, params.by)
     if params.group is not None:
