@@ -21,9 +21,21 @@ class ExportedEncoder:
     files: tuple[Path, ...]
 
 
-@lru_cache(maxsize=2)
+_instead: dict[EmbedderConfig, Embedder] = {}
+
+
+def use_embedder(config: EmbedderConfig, embedder: Embedder) -> None:
+    """Makes this process embed by `embedder` where `config` is asked for: the same model's export, or a cache of it."""
+    _instead[config] = embedder
+
+
 def make_embedder(config: EmbedderConfig) -> Embedder:
     """The embedder that a config names, loaded once a process. Raises ModelError where its model cannot be loaded."""
+    return _instead[config] if config in _instead else _loaded(config)
+
+
+@lru_cache(maxsize=2)
+def _loaded(config: EmbedderConfig) -> Embedder:
     from backfill.embedders.base import Prompts
     from backfill.embedders.sentence_transformer import SentenceTransformerEmbedder
 

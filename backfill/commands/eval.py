@@ -93,7 +93,9 @@ def _prepared(args: argparse.Namespace, out: Path, reporter: Reporter) -> Prepar
     for warning in corpus.warnings:
         reporter.warn(warning)
     labels = Labels(corpus.name, corpus.queries, corpus.grades).graded()
-    bundle = build_bundle(corpus, args.corpus, out / "run", _config(args), reporter, ungated=args.ungated)
+    bundle = build_bundle(
+        corpus, args.corpus, out / "run", _config(args), reporter, ungated=args.ungated, cache=args.cache
+    )
     # The run that was just made here is what exported the encoder.
     return prepare(bundle, labels, cache=args.cache, trust_encoder=True)
 

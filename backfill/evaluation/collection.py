@@ -21,7 +21,7 @@ from backfill.evaluation.corpus import Query
 from backfill.evaluation.ingest import AGENT
 
 Units = npt.NDArray[np.int64]
-FIELDS = ("verbatim", "core", "context", "rooms", "files", "title")
+FIELDS = ("verbatim", "prompt", "core", "context", "rooms", "files", "title")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,7 @@ def _read_segment(
         row, palace = int(docs.exchange_row[doc]), int(docs.object_row[doc])
         ids.append(bytes(segment.exchange_ids[row]))
         texts["verbatim"].append(f"{users[row]}\n{agents[row]}")
+        texts["prompt"].append(users[row])
         texts["core"].append(objects["exchange_core"][palace] if palace >= 0 else "")
         texts["context"].append(objects["specific_context"][palace] if palace >= 0 else "")
         rooms = objects["room_assignments"][palace] if palace >= 0 else []
