@@ -16,9 +16,9 @@ check: setup
 test: setup
 	$(BIN)/python -m pytest
 
-# Real models on the CPU: minutes.
+# Real models on the CPU, a real browser: minutes.
 slow: setup
-	$(BIN)/python -m pytest -m "slow and not gpu and not slurm and not browser"
+	$(BIN)/python -m pytest -m "slow and not gpu and not slurm"
 
 demo:
 	scripts/quickstart
