@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -33,11 +31,11 @@ from backfill.durable import (
 )
 from backfill.errors import BundleChanged, BundleError, UsageError
 from backfill.ids import canonical_json
+from backfill.turns import is_alive, taking_turns
 
 FORMAT = 1
 MANIFEST, MANIFEST_SUM = "manifest.json", "manifest.sha256"
 EARLIER, LINEAGE = "manifests", "lineage"
-TURN_WAIT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -208,41 +206,6 @@ def current_digest(path: Path) -> str:
     return sha256_bytes(target.read_bytes()) if target.exists() else ""
 
 
-@contextmanager
-def taking_turns(path: Path, wait_s: float = TURN_WAIT_S) -> Iterator[None]:
-    """One writer at a time switches a bundle: a moment's claim by `os.link`, broken when its holder is dead.
-
-    Works on every POSIX file system, shared ones included. Raises BundleChanged when the turn does not come.
-    """
-    claim = path / f"tmp-turn-{socket.gethostname()}"
-    mine = f"{os.getpid()}".encode()
-    deadline = time.monotonic() + wait_s
-    while not publish_file(claim, mine):
-        holder = _read(claim) or ""
-        if holder.isdigit() and not _alive(int(holder)):
-            claim.unlink(missing_ok=True)
-        elif time.monotonic() > deadline:
-            raise BundleChanged(
-                f"another writer holds {path}", hint=f"wait for it; if none runs, delete {claim}", retryable=True
-            )
-        else:
-            time.sleep(0.02)
-    try:
-        yield
-    finally:
-        claim.unlink(missing_ok=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _sum_line(data: bytes) -> str:
     return f"{sha256_bytes(data)}  {MANIFEST}\n"
 
@@ -263,5 +226,5 @@ def _drop_dead_scratch(path: Path) -> None:
     prefix = f"tmp-{socket.gethostname()}-"
     for folder in path.glob(f"{prefix}*"):
         pid = folder.name.removeprefix(prefix).split("-")[0]
-        if pid.isdigit() and not _alive(int(pid)):
+        if pid.isdigit() and not is_alive(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)

@@ -13,19 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from backfill.bundle_manifest import BundleManifest, check_files, decode_manifest, read_manifest
-from backfill.bundle_writer import (
-    EARLIER,
-    LINEAGE,
-    MANIFEST,
-    MANIFEST_SUM,
-    current_digest,
-    steps,
-    switch,
-    taking_turns,
-)
+from backfill.bundle_writer import EARLIER, LINEAGE, MANIFEST, MANIFEST_SUM, current_digest, steps, switch
 from backfill.durable import fsync_dir, sha256_bytes, sha256_file
 from backfill.errors import BundleError, UsageError
 from backfill.lineage import host_record
+from backfill.turns import taking_turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from dataclasses import replace
@@ -14,7 +13,7 @@ import pytest
 
 from backfill import spool
 from backfill.bundle import Bundle
-from backfill.bundle_writer import BundleWriter, current_digest, taking_turns
+from backfill.bundle_writer import BundleWriter, current_digest
 from backfill.config import EngineConfig
 from backfill.errors import BundleChanged, BundleError, ConfigError, Interrupted, UsageError
 from backfill.growth import add, add_with_spool, forget
@@ -375,18 +374,6 @@ def test_a_writer_that_was_overtaken_changes_nothing(tmp_path: Path, bundle: Pat
     with BundleWriter(bundle) as writer, pytest.raises(BundleChanged):
         writer.commit({}, {}, expected="0" * 64)
     assert (bundle / "manifest.json").read_bytes() == before
-
-
-def test_a_turn_of_a_dead_writer_is_taken(tmp_path: Path, bundle: Path) -> None:
-    import socket
-
-    claim = bundle / f"tmp-turn-{socket.gethostname()}"
-    claim.write_text(str(2**22 + 1))
-    with taking_turns(bundle, wait_s=5):
-        assert claim.read_text() == str(os.getpid())
-        with pytest.raises(BundleChanged, match="another writer holds"), taking_turns(bundle, wait_s=0.05):
-            pass
-    assert not claim.exists()
 
 
 def test_watch_waits_for_the_end_of_a_session(tmp_path: Path, bundle: Path) -> None:
