@@ -45,7 +45,9 @@ class EngineConfig:
     `model` is a local directory, a hub name, or `package:NAME` for weights that a Python package carries.
     `max_new_tokens` bounds one answer, `max_model_len` prompt and answer together; `window` requests are kept in
     flight (0: 1.25 x max_num_seqs). `load_timeout_s` bounds the start of the child process. `mask_memo_bytes` bounds
-    the token masks of outlines that are kept (0: none are; the masks are the same).
+    the token masks of outlines that are kept (0: none are; the masks are the same). Of `openai`: `base_url` ends in
+    /v1, `concurrency` requests run at once for at most `step_timeout_s` each, tries and pauses together, and
+    `template_kwargs` sends `enable_thinking` to the chat template, which vLLM and SGLang read and some servers refuse.
     """
 
     kind: Literal["vllm", "openai", "extractive", "scripted"] = "extractive"
@@ -71,6 +73,7 @@ class EngineConfig:
     api_key_env: str = ""
     allow_remote: bool = False
     concurrency: int = 16
+    template_kwargs: bool = True
     fail_rate: float = 0.0
     garbage_rate: float = 0.0
     delay_ms: float = 0.0

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from backfill.config import EngineConfig
+from backfill.engines.control_marks import special_texts
 from backfill.engines.frames import Ask
 from backfill.engines.vllm import start_message
-from backfill.engines.vllm_child import _Runner, special_texts
+from backfill.engines.vllm_child import _Runner
 
 jinja2 = pytest.importorskip("jinja2")
 

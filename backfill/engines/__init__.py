@@ -11,7 +11,7 @@ from backfill.errors import ConfigError
 
 __all__ = ["Answer", "Engine", "Request", "engine_identity", "make_engine"]
 
-PROMPT_ENGINES = ("vllm", "scripted")
+PROMPT_ENGINES = ("vllm", "openai", "scripted")
 
 
 def make_engine(config: EngineConfig, *, log_path: Path | None = None) -> Engine:
@@ -28,6 +28,10 @@ def make_engine(config: EngineConfig, *, log_path: Path | None = None) -> Engine
         from backfill.engines.vllm import VllmEngine
 
         return SupervisedEngine(lambda: VllmEngine(config, log_path))
+    if config.kind == "openai":
+        from backfill.engines.openai import OpenAIEngine
+
+        return OpenAIEngine(config)
     raise ConfigError(f"engine.kind {config.kind} answers no prompts", hint=f"known: {', '.join(PROMPT_ENGINES)}")
 
 

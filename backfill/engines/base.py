@@ -2,8 +2,8 @@
 
 An engine is driven by `submit` and `poll`; the distillation loop keeps `window` requests in flight and never waits
 for a particular one. A request that the engine rejects or loses comes back as an `Answer` with `error` set: one bad
-request never stops another. Implementations: `vllm` (child process), `scripted` (tests). The extractive distiller
-is no engine in this sense, for it reads exchanges, not prompts.
+request never stops another. Implementations: `vllm` (child process), `openai` (any server), `scripted`
+(tests). The extractive distiller is no engine in this sense, for it reads exchanges, not prompts.
 """
 
 from __future__ import annotations

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 import queue
-import re
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from backfill.engines.child_pipe import ChildPipe, follow_parent, own_pipe
+from backfill.engines.control_marks import defuse, special_texts
 from backfill.engines.frames import Ask, Beat, Done, Ready, Refused, Start, Stop
 from backfill.engines.outlines_memo import register
 
@@ -177,17 +176,6 @@ class _Runner:
         if now - self._beaten >= BEAT_S:
             self._beaten = now
             self._pipe.send(Beat(self._steps))
-
-
-def special_texts(added: Iterable[str]) -> re.Pattern[str] | None:
-    """A pattern of the texts that a tokenizer turns into control tokens (`<|im_end|>`), the longest first."""
-    marks = sorted((text for text in added if len(text) > 2 and not text.isspace()), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, marks))) if marks else None
-
-
-def defuse(text: str, special: re.Pattern[str] | None) -> str:
-    """The text with a space inside every control mark: a transcript that quotes `<|im_end|>` must not end its turn."""
-    return special.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text) if special else text
 
 
 def _done(ask: Ask, output: Any, n_prompt: int) -> Done:

@@ -11,15 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 from exchanges import exchange, exchanges, make_exchange
+from openai_server import Server, running
 
 from backfill.config import DistillConfig, EngineConfig
 from backfill.distill import distill
 from backfill.engines import make_engine
 from backfill.engines.base import Answer, Engine, Request
+from backfill.engines.control_marks import defuse, special_texts
 from backfill.engines.frames import Ask, Beat, pack, split
 from backfill.engines.supervised import ENGINE_DEATH, SupervisedEngine
 from backfill.engines.vllm import VllmEngine
-from backfill.engines.vllm_child import defuse, special_texts
 from backfill.errors import ConfigError, EngineError, Interrupted, ModelError
 from backfill.extractive import candidates
 from backfill.prompts import build_prompt
@@ -70,8 +71,15 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callab
         engine.close()
 
 
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A chat completion server of ours."""
+    with running() as made:
+        yield made
+
+
 @pytest.fixture(
-    params=["scripted", "stand-in", "supervised", pytest.param("vllm", marks=pytest.mark.slow)],
+    params=["scripted", "stand-in", "supervised", "openai", pytest.param("vllm", marks=pytest.mark.slow)],
 )
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     made: Engine
@@ -81,6 +89,9 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
         made = request.getfixturevalue("stand_in")()
     elif request.param == "supervised":
         made = SupervisedEngine(request.getfixturevalue("stand_in"))
+    elif request.param == "openai":
+        url = request.getfixturevalue("server").url
+        made = make_engine(EngineConfig(kind="openai", model="m", base_url=url, concurrency=4))
     else:
         made = make_engine(real_config(), log_path=tmp_path / "vllm.log")
     yield made
