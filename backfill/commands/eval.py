@@ -1,8 +1,10 @@
 """Measure retrieval: a grid of configurations over a bundle with labelled queries, or over a labelled set.
 
 `eval BUNDLE --queries Q --grades G` takes queries (JSONL: id, text, and optionally scope, category) and grades (TSV:
-query, doc, grade; doc is an exchange id). `eval --corpus DIR` makes a bundle of a set (corpus.jsonl, queries.jsonl,
-qrels.tsv) first. With --out, tables, an HTML page, the grades and a TREC run file per configuration are written.
+query, doc, grade; doc is an exchange id); with `--grader CONFIG` in the place of --grades, engines grade what any
+configuration finds. `eval --corpus DIR` makes a bundle of a set (corpus.jsonl, queries.jsonl, qrels.tsv) first.
+`eval queries BUNDLE --out FILE` writes queries of one's own; `eval answers --corpus DIR` asks whether answers are
+delivered. With --out, tables, an HTML page, grades and a TREC run file per configuration are written.
 """
 
 from __future__ import annotations
@@ -12,8 +14,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backfill.commands.printing import clean, clean_line
+from backfill.errors import UsageError
+
 if TYPE_CHECKING:
     from backfill.config import Config
+    from backfill.engines.base import Engine
+    from backfill.evaluation.corpus import Corpus
     from backfill.evaluation.evaluate import Evaluation, Result
     from backfill.evaluation.grid import Grid
     from backfill.evaluation.prepare import Prepared
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command line."""
-    parser.add_argument("bundle", nargs="?", type=Path, metavar="BUNDLE")
+    parser.add_argument("words", nargs="*", metavar="[queries|answers] BUNDLE")
     parser.add_argument("--queries", type=Path, metavar="FILE", help="queries as JSONL (id, text, scope, category)")
     parser.add_argument("--grades", type=Path, metavar="FILE", help="grades as TSV with the header query, doc, grade")
     parser.add_argument("--corpus", type=Path, metavar="DIR", help="a labelled set to make a bundle of")
@@ -37,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-depth", type=int, default=100, metavar="N", help="lines a query in runs that are not main; 0: all (100)"
     )
+    parser.add_argument("--grader", action="append", default=[], type=Path, metavar="CONFIG",
+                        help="an engine that grades (its `engine` section); repeatable")  # fmt: skip
+    parser.add_argument("--tie-break", type=Path, metavar="CONFIG", help="the engine that decides where there is none")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="queries: import a query log (JSONL, or one a line)")
+    parser.add_argument("--write", type=int, default=0, metavar="N", help="queries: have --grader write N, so marked")
+    parser.add_argument("--budget", type=int, default=4000, metavar="CHARS", help="answers: size of a context (4000)")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="where vectors are kept between evaluations")
     parser.add_argument("--trust-encoder", action="store_true", help="load the bundle's encoder, whoever made it")
 
@@ -46,29 +59,50 @@ def run(args: argparse.Namespace) -> int:
     import tempfile
 
     from backfill.commands.printing import print_json, print_lines
-    from backfill.errors import UsageError
+    from backfill.evaluation import tasks
     from backfill.evaluation.report import table_lines, to_tree, write_report
     from backfill.progress import Reporter
 
-    if (args.corpus is None) == (args.bundle is None or args.queries is None or args.grades is None):
-        raise UsageError(
-            "say either BUNDLE --queries FILE --grades FILE, or --corpus DIR",
-            hint="`backfill eval-queries` makes queries of your own, `backfill eval-grade` grades without labels",
-        )
+    _take_words(args)
     reporter = Reporter(quiet=args.json)
-    grid = _grid(args.grid)
-    with tempfile.TemporaryDirectory(prefix="backfill-eval-") as scratch:
-        prepared = _prepared(args, args.out or Path(scratch), reporter)
-        evaluation = _evaluate(args, prepared, grid, reporter)
-        if args.out is not None:
-            write_report(evaluation, args.out)
-    if args.json:
-        print_json(to_tree(evaluation))
+    if args.task == "queries":
+        record, lines = tasks.queries(args.bundle, args.out, log=args.log, writer=_engine(args), wanted=args.write)
     else:
-        print_lines(("", line) for line in table_lines(evaluation))
-        if args.out is not None:
-            print(f"written to {args.out}: eval.html, eval.json, eval.parquet, queries.parquet, runs/*.trec")
+        with tempfile.TemporaryDirectory(prefix="backfill-eval-") as scratch:
+            prepared = _prepared(args, args.out or Path(scratch), reporter)
+            if args.task == "answers":
+                record, lines = tasks.answers(prepared, _corpus(args), args.budget)
+            else:
+                prepared, before = _graded(args, prepared, args.out or Path(scratch))
+                evaluation = _evaluate(args, prepared, _grid(args.grid), reporter)
+                record, lines = to_tree(evaluation), [*before, *table_lines(evaluation)]
+                if args.out is not None:
+                    write_report(evaluation, args.out)
+                    lines.append(f"written to {args.out}: eval.html, eval.json, eval.parquet, queries.parquet, runs/")
+    if args.json:
+        print_json(record)
+    else:
+        print_lines(("", clean_line(line)) if "  " not in line else ("", clean(line)) for line in lines)
     return 0
+
+
+def _take_words(args: argparse.Namespace) -> None:
+    """Sets `task` and `bundle`. Raises UsageError for words and options that do not fit together."""
+    words = list(args.words)
+    args.task = words.pop(0) if words and words[0] in ("queries", "answers") else "eval"
+    args.bundle = Path(words.pop(0)) if words else None
+    labelled = args.queries is not None and (args.grades is not None or bool(args.grader))
+    fits = {
+        "eval": (args.bundle is None) != (args.corpus is None) and labelled == (args.corpus is None),
+        "queries": args.bundle is not None and args.out is not None and args.corpus is None,
+        "answers": args.bundle is None and args.corpus is not None,
+    }
+    if words or not fits[args.task]:
+        raise UsageError(
+            "say BUNDLE --queries FILE with --grades FILE or --grader CONFIG, or --corpus DIR; "
+            "or queries BUNDLE --out FILE; or answers --corpus DIR",
+            hint="`backfill eval --help` tells more",
+        )
 
 
 def _grid(name: str) -> Grid:
@@ -81,15 +115,18 @@ def _grid(name: str) -> Grid:
 
 
 def _prepared(args: argparse.Namespace, out: Path, reporter: Reporter) -> Prepared:
-    from backfill.evaluation.corpus import read_corpus, read_grades, read_queries
+    from backfill.evaluation.corpus import read_grades, read_queries
     from backfill.evaluation.evaluate import Labels
     from backfill.evaluation.ingest import build_bundle
     from backfill.evaluation.prepare import prepare
 
     if args.corpus is None:
-        labels = Labels(args.queries.stem, read_queries(args.queries), read_grades(args.grades))
-        return prepare(args.bundle, labels, cache=args.cache, trust_encoder=args.trust_encoder)
-    corpus = read_corpus(args.corpus)
+        grades = read_grades(args.grades) if args.grades else {}
+        labels = Labels(args.queries.stem, read_queries(args.queries), grades)
+        return prepare(
+            args.bundle, labels, cache=args.cache, trust_encoder=args.trust_encoder, needs_grades=bool(args.grades)
+        )
+    corpus = _corpus(args)
     for warning in corpus.warnings:
         reporter.warn(warning)
     labels = Labels(corpus.name, corpus.queries, corpus.grades).graded()
@@ -98,6 +135,37 @@ def _prepared(args: argparse.Namespace, out: Path, reporter: Reporter) -> Prepar
     )
     # The run that was just made here is what exported the encoder.
     return prepare(bundle, labels, cache=args.cache, trust_encoder=True)
+
+
+def _corpus(args: argparse.Namespace) -> Corpus:
+    from backfill.evaluation.corpus import read_corpus
+
+    return read_corpus(args.corpus)
+
+
+def _engine(args: argparse.Namespace) -> Engine | None:
+    from backfill.config import load_config
+    from backfill.engines import make_engine
+
+    return make_engine(load_config(args.grader[0]).engine) if args.grader else None
+
+
+def _graded(args: argparse.Namespace, prepared: Prepared, out: Path) -> tuple[Prepared, list[str]]:
+    """The labels by graders, and what is to be said of them first; on a labelled set, how graders agree with it."""
+    from backfill.config import load_config
+    from backfill.engines import make_engine
+    from backfill.evaluation import tasks
+    from backfill.evaluation.graders import Grader
+
+    if not args.grader:
+        return prepared, []
+    graders = [Grader(path.stem, make_engine(load_config(path).engine)) for path in args.grader]
+    last = Grader(args.tie_break.stem, make_engine(load_config(args.tie_break).engine)) if args.tie_break else None
+    try:
+        return tasks.grade(prepared, _grid(args.grid), graders, last, out)
+    finally:
+        for grader in [*graders, *([last] if last else [])]:
+            grader.engine.close()
 
 
 def _config(args: argparse.Namespace) -> Config:

@@ -131,7 +131,7 @@ def evaluate(
     results: dict[str, Result] = {}
     skipped: dict[str, str] = {}
     for configuration in grid.configurations:
-        reason = _cannot(configuration, scores, results)
+        reason = cannot(configuration, scores, results)
         if reason:
             skipped[configuration.name] = reason
             continue
@@ -221,7 +221,7 @@ class _Runner:
             yield self._scores.queries[one.query].query_id, [names[at] for at in one.order[:depth]]
 
 
-def _cannot(configuration: Configuration, scores: Scores, results: Mapping[str, Result]) -> str:
+def cannot(configuration: Configuration, scores: Scores, results: Mapping[str, Result]) -> str:
     """Why a configuration cannot be measured here, or nothing."""
     if configuration.better_of:
         return "" if any(name in results for name in configuration.better_of) else "none of its choices was measured"

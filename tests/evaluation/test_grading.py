@@ -63,7 +63,9 @@ def test_cohen_on_the_textbook_table():
 
 
 def test_quadratic_weights_forgive_a_near_grade():
-    assert cohen_kappa([0, 1, 2, 3], [0, 1, 2, 2], weighted=True) > cohen_kappa([0, 1, 2, 3], [0, 1, 2, 0], weighted=True)
+    assert cohen_kappa([0, 1, 2, 3], [0, 1, 2, 2], weighted=True) > cohen_kappa(
+        [0, 1, 2, 3], [0, 1, 2, 0], weighted=True
+    )
 
 
 def test_fleiss_on_the_published_table():
