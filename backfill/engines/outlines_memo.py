@@ -3,6 +3,7 @@
 Stock outlines walks every transition of a state for each request and step, 0.5 ms and more inside a string of a 152k
 vocabulary, under the GIL. A mask depends on the automaton and its state alone, so the first one is kept and later ones
 are copied: a row of 152k tokens has 19 KB. Rows are evicted least recently used first once they pass a bound on bytes.
+Stock `Guide.advance` also makes a Python list of every token that is allowed next, which vLLM drops: it is told not to.
 The masks are those of outlines, bit for bit, so nothing here belongs in a fingerprint. Deliberately absent: any import
 of vLLM before `register` is called.
 """
@@ -75,8 +76,27 @@ class MaskMemo:
                 self.n_bytes -= len(self._rows.popitem(last=False)[1])
 
 
+class QuietGuide:
+    """A guide of outlines_core that moves on without listing what is allowed next; all else is the guide's own."""
+
+    def __init__(self, guide: Any) -> None:
+        self._guide = guide
+        # Bound once: each of these is called for every token.
+        self.accepts_tokens = guide.accepts_tokens
+        self.get_state = guide.get_state
+        self.is_finished = guide.is_finished
+
+    def advance(self, token_id: int, return_tokens: bool | None = None) -> list[int] | None:
+        """Moves on; lists the tokens only where asked to. Raises ValueError on a token that is not allowed."""
+        found: list[int] | None = self._guide.advance(token_id, return_tokens=bool(return_tokens))
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._guide, name)
+
+
 def remember(backend: type[Any], grammar: type[Any], memo: MaskMemo) -> None:
-    """Makes `grammar.fill_bitmask` of vLLM's outlines classes (or of classes like them) use `memo`.
+    """Makes grammars of vLLM's outlines classes (or of classes like them) use `memo`, and a `QuietGuide`.
 
     Raises AttributeError where the classes lack what is patched. A grammar that `backend` has not compiled, and a
     bitmask that is not contiguous, are filled as before.
@@ -93,6 +113,7 @@ def remember(backend: type[Any], grammar: type[Any], memo: MaskMemo) -> None:
         made = stock_compile(self, *args, **names)
         if compiled.index is not None:
             made.memo_number = memo.number(compiled.index)
+            made.guide = QuietGuide(made.guide)
             compiled.index = None
         return made
 

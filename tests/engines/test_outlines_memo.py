@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backfill.engines.outlines_memo import BYTES_VARIABLE, MaskMemo, register, remember
+from backfill.engines.outlines_memo import BYTES_VARIABLE, MaskMemo, QuietGuide, register, remember
 from backfill.schema import WIRE_SCHEMA
 
 oc = pytest.importorskip("outlines_core")
@@ -137,6 +137,21 @@ def test_masks_are_those_of_outlines(name: str) -> None:
             steps += 1 + walk(backend.compile_grammar(pattern), dice, backend.words, stock)
     assert memo.misses == len(memo) < steps / 2  # each state once; the rest were copied
     assert memo.n_bytes == len(memo) * backend.words * 4
+
+
+def test_moving_on_lists_nothing_unless_asked_and_ends_in_the_same_state() -> None:
+    inner = oc.Vocabulary(200, {b"a": [1], b"b": [2], b"c": [3]})
+    plain, quiet = oc.Guide(oc.Index("[ab]+c", inner)), QuietGuide(oc.Guide(oc.Index("[ab]+c", inner)))
+    for token in (1, 2):
+        assert plain.advance(token) is not None
+        assert quiet.advance(token) is None
+        assert (quiet.get_state(), quiet.get_tokens()) == (plain.get_state(), plain.get_tokens())
+    assert quiet.advance(3, return_tokens=True) == plain.advance(3)
+    assert quiet.is_finished()
+    with pytest.raises(ValueError, match="No next state"):
+        quiet.advance(1)
+    quiet.reset()
+    assert not quiet.is_finished()
 
 
 def test_equal_states_of_two_automata_do_not_mix() -> None:
