@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from backfill import tables
 from backfill.durable import attempt_name, fsync_dir, fsync_file, sha256_file
 from backfill.errors import ShardError
+from backfill.ids import fingerprint
 from backfill.rundir import CLAIMS, DistillRound, Plan, RunDir
 from backfill.types import Exchange, Occurrence
 from backfill.windows import Span, Window, cut_session, sessions_of
@@ -40,8 +42,12 @@ _Place: TypeAlias = tuple[int, int]
 """Scan shard and row of an exchange."""
 
 
-def plan_claims(run: RunDir, plan: Plan) -> Plan:
+def plan_claims(run: RunDir) -> Plan:
     """Adds a claims round for the windows that no claims round has yet. Raises ShardError when scanning is not done."""
+    return run.revise_plan(partial(_with_round, run))
+
+
+def _with_round(run: RunDir, plan: Plan) -> Plan:
     rounds = [r for r in plan.rounds if r.product == CLAIMS]
     if rounds and rounds[-1].n_scan_shards == len(plan.scan_shards):
         return plan
@@ -56,9 +62,16 @@ def plan_claims(run: RunDir, plan: Plan) -> Plan:
     fsync_file(path)
     fsync_dir(run.objects)
     round_ = DistillRound(
-        first, n_shards, len(plan.scan_shards), len(fresh), path.name, sha256_file(path), product=CLAIMS
+        first,
+        n_shards,
+        len(plan.scan_shards),
+        len(fresh),
+        path.name,
+        sha256_file(path),
+        product=CLAIMS,
+        content=fingerprint({"windows": [span.digest for span in fresh], "a shard": SHARD_WINDOWS}),
     )
-    return run.replace_plan(replace(plan, rounds=(*plan.rounds, round_)))
+    return replace(plan, rounds=(*plan.rounds, round_))
 
 
 def shard_windows(run: RunDir, plan: Plan, shard: int) -> list[Window]:

@@ -100,8 +100,8 @@ def read_new(sources: Sequence[Path], seen: Seen, config: Config, should_stop: S
     with tempfile.TemporaryDirectory(prefix="backfill-add-") as scratch:
         run = RunDir(Path(scratch) / "run")
         run.make()
-        plan = plan_scan(run, config, list(wanted))
-        plan = run.replace_plan(_fresh(plan, wanted, seen))
+        plan_scan(run, config, list(wanted))
+        plan = run.revise_plan(lambda planned: _fresh(planned, wanted, seen))
         for shard in range(len(plan.scan_shards)):
             manifest = scan_shard(run, plan, shard, should_stop)
             file = manifest.file
@@ -110,7 +110,7 @@ def read_new(sources: Sequence[Path], seen: Seen, config: Config, should_stop: S
         out.units = [(plan.roots[u.root], u) for shard in plan.scan_shards for u in shard.units]
         out.summary = scan_summary(run, plan, time.monotonic() - started)
         if "claims" in config.distill.products and out.occurrences:
-            plan = plan_claims(run, plan)
+            plan = plan_claims(run)
             out.windows = [w for shard in plan.distill_shards("claims") for w in shard_windows(run, plan, shard)]
     return out
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from backfill.config import Config, to_tree
 from backfill.durable import make_dirs
-from backfill.errors import BackfillError, ConfigError
+from backfill.errors import BackfillError, ConfigError, ShardError
 from backfill.gate import LLM_KINDS, UNGATED, verdict_of
 from backfill.inputs import Input, Settings, read_run
 from backfill.launchers import Launcher, make_launcher
@@ -29,7 +29,11 @@ UNITS = {"scan": "MB", "distill": "items", "embed": "items"}
 def scan_sources(
     run: RunDir, config: Config, launcher: Launcher, reporter: Reporter, should_stop: ShouldStop
 ) -> tuple[Plan, dict[str, Any]]:
-    """Plans and reads the sources; returns the plan and the `scan --json` record."""
+    """Plans and reads the sources; returns the plan and the `scan --json` record.
+
+    What another process adds to the plan meanwhile is read too, so that later stages find everything. Raises ShardError
+    where it reads the folder in another way: neither would be whole.
+    """
     from backfill.scan import plan_scan, scan_summary
 
     started = time.monotonic()
@@ -37,8 +41,26 @@ def scan_sources(
     plan = plan_scan(run, config, config.sources)
     for warning in plan.warnings:
         reporter.warn(warning)
+    print_of_scan = plan.scan_fingerprint
+    while True:
+        if plan.scan_fingerprint != print_of_scan:
+            raise ShardError(
+                f"another process began to scan into {run.path} with other settings",
+                hint="give each its own --out folder, or run this command again when the other has ended",
+            )
+        missing = run.missing(plan, "scan")
+        _read_shards(run, plan, missing, launcher, reporter, should_stop)
+        newest = run.plan()
+        if newest == plan:
+            break
+        plan = newest
+    return plan, scan_summary(run, plan, time.monotonic() - started)
+
+
+def _read_shards(
+    run: RunDir, plan: Plan, missing: list[int], launcher: Launcher, reporter: Reporter, should_stop: ShouldStop
+) -> None:
     sizes = [sum(u.total_bytes for u in shard.units) / 1e6 for shard in plan.scan_shards]
-    missing = run.missing(plan, "scan")
     with reporter.stage("scan", UNITS["scan"], round(sum(sizes[s] for s in missing), 1)) as view:
         launcher.run(
             run.path,
@@ -47,22 +69,27 @@ def scan_sources(
             should_stop=should_stop,
             on_done=lambda shard, stats: view.advance(round(sizes[shard], 1)),
         )
-    return plan, scan_summary(run, plan, time.monotonic() - started)
 
 
-def fix_fingerprints(run: RunDir, plan: Plan, config: Config) -> Plan:
-    """The plan with the engine's and encoder's fingerprints; raises ModelError where a model is missing."""
+def fix_fingerprints(run: RunDir, config: Config) -> Plan:
+    """Puts the fingerprints of engine and encoder into the plan and returns it; raises ModelError without a model."""
     from backfill.distill import claims_fingerprint, distill_fingerprint
     from backfill.encoders import fingerprint_of_encoder
 
-    fixed = replace(
-        plan,
-        config=to_tree(config),
-        distill_fingerprint=generation_fingerprint(config, distill_fingerprint(config.distill, config.engine)),
-        claims_fingerprint=generation_fingerprint(config, claims_fingerprint(config.distill, config.engine)),
-        embed_fingerprint=fingerprint_of_encoder(config.embedder),
-    )
-    return plan if fixed == plan else run.replace_plan(fixed)
+    objects = generation_fingerprint(config, distill_fingerprint(config.distill, config.engine))
+    claims = generation_fingerprint(config, claims_fingerprint(config.distill, config.engine))
+    vectors = fingerprint_of_encoder(config.embedder)
+
+    def fixed(plan: Plan) -> Plan:
+        return replace(
+            plan,
+            config=to_tree(config),
+            distill_fingerprint=objects,
+            claims_fingerprint=claims,
+            embed_fingerprint=vectors,
+        )
+
+    return run.revise_plan(fixed)
 
 
 def run_all(
@@ -95,7 +122,8 @@ def run_all(
             f"no exchange was found in {scanned['files']} files below {', '.join(config.sources)}",
             hint="check `sources`; the ledger in 01-exchanges says what became of every byte",
         )
-    plan = plan_products(run, fix_fingerprints(run, plan, config))
+    fix_fingerprints(run, config)
+    plan = plan_products(run)
     _stage(run, plan, "distill", launcher, reporter, should_stop)
     _stage(run, plan, "embed", launcher, reporter, should_stop)
     totals = distill_totals(run, plan)
@@ -125,17 +153,17 @@ def prepare_work(run: RunDir) -> Plan:
 
     Raises ShardError where scanning is not done. Workers that start together compute the same plan.
     """
-    plan = run.plan()
-    return plan_products(run, fix_fingerprints(run, plan, plan.bound_config()))
+    fix_fingerprints(run, run.plan().bound_config())
+    return plan_products(run)
 
 
-def plan_products(run: RunDir, plan: Plan) -> Plan:
+def plan_products(run: RunDir) -> Plan:
     """The plan with distillation shards for everything scanned, of every product that the configuration asks for."""
     from backfill.claim_rounds import plan_claims
     from backfill.rounds import plan_round
 
-    plan = plan_round(run, plan)
-    return plan_claims(run, plan) if CLAIMS in plan.bound_config().distill.products else plan
+    plan = plan_round(run)
+    return plan_claims(run) if CLAIMS in plan.bound_config().distill.products else plan
 
 
 def _stage(

@@ -7,8 +7,10 @@ never by the number of workers.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 from backfill import tables
 from backfill.durable import attempt_name, fsync_dir, fsync_file, sha256_file
 from backfill.errors import ShardError
-from backfill.ids import row_hash
+from backfill.ids import ID_BYTES, fingerprint, row_hash
 from backfill.rundir import OBJECT, DistillRound, Plan, RunDir
 from backfill.types import Exchange
 
@@ -24,21 +26,27 @@ SHARD_TOKENS = 400_000
 _SCHEMA = pa.schema([("shard", pa.int32()), ("scan_shard", pa.int32()), ("row", pa.int32())])
 
 
-def plan_round(run: RunDir, plan: Plan) -> Plan:
+def plan_round(run: RunDir) -> Plan:
     """Adds a round for the rows of scan shards that no round covers yet.
 
     Raises ShardError when scanning is not done.
     """
+    return run.revise_plan(partial(_with_round, run))
+
+
+def _with_round(run: RunDir, plan: Plan) -> Plan:
     covered = max((r.n_scan_shards for r in plan.rounds if r.product == OBJECT), default=0)
     if covered == len(plan.scan_shards):
         return plan
     seen = {row_hash(row) for shard in range(covered) for row in _rows(run, plan, shard)}
     by_content: dict[bytes, list[tuple[int, int, int]]] = {}
+    content = hashlib.blake2b(digest_size=ID_BYTES)
     for shard in range(covered, len(plan.scan_shards)):
         for position, row in enumerate(_rows(run, plan, shard)):
             digest = row_hash(row)
             if digest not in seen:
                 seen.add(digest)
+                content.update(digest)
                 by_content.setdefault(row.content_id, []).append((shard, position, row.tokens_est))
     first = plan.n_distill_shards
     limit = plan.bound_config().distill.shard_exchanges
@@ -50,8 +58,16 @@ def plan_round(run: RunDir, plan: Plan) -> Plan:
     pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), path, compression="zstd")
     fsync_file(path)
     fsync_dir(run.objects)
-    round_ = DistillRound(first, n_shards, len(plan.scan_shards), len(assignments), name, sha256_file(path))
-    return run.replace_plan(replace(plan, rounds=(*plan.rounds, round_)))
+    round_ = DistillRound(
+        first,
+        n_shards,
+        len(plan.scan_shards),
+        len(assignments),
+        name,
+        sha256_file(path),
+        content=fingerprint({"rows": content.hexdigest(), "exchanges": limit, "tokens": SHARD_TOKENS}),
+    )
+    return replace(plan, rounds=(*plan.rounds, round_))
 
 
 def shard_rows(run: RunDir, plan: Plan, shard: int) -> list[Exchange]:

@@ -1,13 +1,18 @@
 """The run folder: RUN/plan.json, 01-exchanges, 02-objects, 03-vectors, bundle, logs.
 
 The plan freezes what each shard holds by content: source units with their sizes, later the exchange rows of every
-distillation round. Workers only read it; the process that coordinates the run replaces it atomically when sources
-grew. Numbers of workers appear nowhere in it.
+distillation round. Workers only read it; a process that coordinates the run revises it when sources grew. Numbers of
+workers appear nowhere in it.
+
+Every revision is a file of its own, plans/NNNNNN.json, published by `os.link`: of two processes that revise the same
+plan the first wins and the second revises what the first made of it, so that nothing planned is ever lost. plan.json
+is a copy of the newest for people and other programs; it may be behind for a moment, plans/ never is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +26,7 @@ from backfill.manifest import ShardManifest, read_manifest
 
 FORMAT = 1
 PLAN = "plan.json"
+REVISIONS = "plans"
 OBJECT, CLAIMS = "objects", "claims"
 EXCHANGES, OBJECTS, VECTORS, BUNDLE, LOGS = "01-exchanges", "02-objects", "03-vectors", "bundle", "logs"
 
@@ -70,7 +76,8 @@ class DistillRound:
     """Distillation shards over what scan shards [0, n_scan_shards) hold and no earlier round of the product had.
 
     Of the product `objects` these are exchange rows, of `claims` windows of sessions; `table` names the Parquet file
-    in 02-objects that lists them. Shards are numbered through the rounds of both products.
+    in 02-objects that lists them. Shards are numbered through the rounds of both products. `content` is the digest of
+    what was dealt out, in order.
     """
 
     first_shard: int
@@ -80,6 +87,7 @@ class DistillRound:
     table: str
     sha256: str
     product: str = OBJECT
+    content: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,7 @@ class Plan:
     format: int = FORMAT
     warnings: tuple[str, ...] = field(default=())
     claims_fingerprint: str = ""
+    revision: int = 0
 
     @property
     def n_distill_shards(self) -> int:
@@ -110,14 +119,20 @@ class Plan:
 
     def product_of(self, shard: int) -> str:
         """What a distillation shard makes: objects or claims. Raises ShardError for a shard of no round."""
+        return self.round_of(shard).product
+
+    def round_of(self, shard: int) -> DistillRound:
+        """The round of a distillation shard. Raises ShardError for a shard of no round."""
         for r in self.rounds:
             if r.first_shard <= shard < r.first_shard + r.n_shards:
-                return r.product
+                return r
         raise ShardError(f"the plan has no distillation shard {shard}")
 
     def fingerprint_of(self, shard: int) -> str:
-        """The fingerprint that a distillation shard is made under."""
-        return self.claims_fingerprint if self.product_of(shard) == CLAIMS else self.distill_fingerprint
+        """The fingerprint of a distillation shard: how it is made and of what; no other of its number counts as it."""
+        one = self.round_of(shard)
+        made = self.claims_fingerprint if one.product == CLAIMS else self.distill_fingerprint
+        return fingerprint({"of": made, "content": one.content})
 
     def bound_config(self) -> Config:
         """The configuration as typed values."""
@@ -150,7 +165,8 @@ class RunDir:
 
     def plan(self) -> Plan:
         """The plan. Raises UsageError when there is none, ShardError when it cannot be trusted."""
-        path = self.path / PLAN
+        newest = max(self._revisions(), default=0)
+        path = self._revision(newest) if newest else self.path / PLAN
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:
@@ -163,19 +179,36 @@ class RunDir:
             raise ShardError(f"{path} has format {plan.format}; this version reads {FORMAT}")
         return plan
 
-    def create_plan(self, plan: Plan) -> Plan:
-        """Publishes the first plan; returns the one that stands (another process may have been first)."""
-        publish_file(self.path / PLAN, canonical_json(plan))
-        return self.plan()
+    def create_plan(self, plan: Plan) -> bool:
+        """Publishes the first plan; says whether it stands (another process may have been first)."""
+        return publish_file(self.path / PLAN, canonical_json(plan))
 
-    def replace_plan(self, plan: Plan) -> Plan:
-        """Replaces the plan atomically and returns it."""
-        replace_file(self.path / PLAN, canonical_json(plan))
-        return plan
+    def revise_plan(self, change: Callable[[Plan], Plan]) -> Plan:
+        """Publishes what `change` makes of the plan and returns it.
+
+        `change` is called again on the newer plan where another process was first, and may give back what it got.
+        """
+        while True:
+            plan = self.plan()
+            changed = replace(change(plan), revision=plan.revision)
+            if changed == plan:
+                return plan
+            changed = replace(changed, revision=plan.revision + 1)
+            data = canonical_json(changed)
+            make_dirs(self.path / REVISIONS)
+            if publish_file(self._revision(changed.revision), data):
+                replace_file(self.path / PLAN, data)
+                return changed
+
+    def _revision(self, number: int) -> Path:
+        return self.path / REVISIONS / f"{number:06d}.json"
+
+    def _revisions(self) -> list[int]:
+        return [int(path.stem) for path in (self.path / REVISIONS).glob("[0-9]*.json")]
 
     def scan_manifest(self, plan: Plan, shard: int) -> ShardManifest | None:
         """Manifest of a scan shard, None while it is not done."""
-        return read_manifest(self.exchanges, shard, plan.scan_fingerprint)
+        return read_manifest(self.exchanges, shard, shard_fingerprint(plan, shard))
 
     def object_manifest(self, plan: Plan, shard: int) -> ShardManifest | None:
         """Manifest of a distillation shard under the plan's engine, None while it is not done."""
@@ -197,6 +230,13 @@ class RunDir:
         shards = range(len(plan.scan_shards)) if stage == "scan" else plan.distill_shards()
         read = {"scan": self.scan_manifest, "distill": self.object_manifest, "embed": self.vector_manifest}[stage]
         return [shard for shard in shards if read(plan, shard) is None]
+
+
+def shard_fingerprint(plan: Plan, shard: int) -> str:
+    """A scan shard depends on how files are read and on its own files: no other shard of its number counts as it."""
+    units = plan.scan_shards[shard].units
+    roots = [plan.roots[unit.root] for unit in units]
+    return fingerprint({"scan": plan.scan_fingerprint, "roots": roots, "units": units})
 
 
 def vector_fingerprint(plan: Plan, shard: int) -> str:

@@ -25,7 +25,7 @@ from backfill.config import Config, ScanConfig, to_tree
 from backfill.errors import BackfillError, Interrupted, ShardError, UsageError
 from backfill.ids import fingerprint
 from backfill.manifest import ShardManifest, publish
-from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
+from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard, shard_fingerprint
 from backfill.sources import SOURCES_VERSION, read_unit
 from backfill.sources.checkpoint import Checkpoint
 from backfill.sources.registry import reader_named
@@ -101,27 +101,28 @@ def plan_scan(run: RunDir, config: Config, sources: Sequence[str]) -> Plan:
         reader_named(config.scan.agent)
     listing = list_units(sources)
     print_of_scan = scan_fingerprint(config)
-    previous = run.plan() if run.has_plan() else None
-    if previous is None or previous.scan_fingerprint != print_of_scan:
-        shards = _cut(listing.units, config.scan.shard_bytes)
-        plan = Plan(to_tree(config), print_of_scan, listing.roots, shards, warnings=listing.warnings)
-        return run.create_plan(plan) if previous is None else run.replace_plan(plan)
+    whole = _cut(listing.units, config.scan.shard_bytes)
+    first = Plan(to_tree(config), print_of_scan, listing.roots, whole, warnings=listing.warnings)
+    if not run.has_plan() and run.create_plan(first):
+        return first
+    return run.revise_plan(partial(_extended, listing=listing, first=first, shard_bytes=config.scan.shard_bytes))
+
+
+def _extended(previous: Plan, listing: Listing, first: Plan, shard_bytes: int) -> Plan:
+    """The plan with what was listed and it does not have; of another fingerprint, `first` stands in its place."""
+    if previous.scan_fingerprint != first.scan_fingerprint:
+        return first
     roots = list(previous.roots) + [r for r in listing.roots if r not in previous.roots]
     known = {u for shard in previous.scan_shards for u in shard.units}
     moved = (replace(u, root=roots.index(listing.roots[u.root])) for u in listing.units)
     fresh = tuple(u for u in moved if u not in known)
-    plan = Plan(
-        to_tree(config),
-        print_of_scan,
-        tuple(roots),
-        previous.scan_shards + _cut(fresh, config.scan.shard_bytes),
-        previous.rounds,
-        previous.distill_fingerprint,
-        previous.embed_fingerprint,
+    return replace(
+        previous,
+        config=first.config,
+        roots=tuple(roots),
+        scan_shards=previous.scan_shards + _cut(fresh, shard_bytes),
         warnings=listing.warnings,
-        claims_fingerprint=previous.claims_fingerprint,
     )
-    return previous if plan == previous else run.replace_plan(plan)
 
 
 def scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], bool]) -> ShardManifest:
@@ -165,7 +166,7 @@ def _scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], b
     if any(checkpoint for _, checkpoint in kept):
         writers[ROLE, ".zst"] = partial(write_checkpoints, [(root, c) for root, c in kept if c is not None])
     stats = shard_stats(results, plan.scan_shards[shard].units, time.monotonic() - started)
-    return publish(run.exchanges, "scan", shard, plan.scan_fingerprint, writers, stats=stats)
+    return publish(run.exchanges, "scan", shard, shard_fingerprint(plan, shard), writers, stats=stats)
 
 
 def walk_files(root: Path, warnings: list[str]) -> Iterable[tuple[str, Path]]:
