@@ -109,6 +109,22 @@ class AnswerLog:
                         self._known[key] = Answer(0, line.text, line.finish, "", *line.tokens)
 
 
+def answered_contents(paths: Iterable[Path], fingerprint: str) -> frozenset[bytes]:
+    """The contents whose first question the logs have an answer to, under one fingerprint; missing logs have none."""
+    decoder = msgspec.json.Decoder(_Line)
+    found: set[bytes] = set()
+    for path in paths:
+        if not path.exists():
+            continue
+        with path.open("rb") as file:
+            for data in file:
+                with contextlib.suppress(msgspec.DecodeError, ValueError):
+                    line = decoder.decode(data)
+                    if line.fingerprint == fingerprint and line.attempt == 1 and data.endswith(b"\n"):
+                        found.add(bytes.fromhex(line.content_id))
+    return frozenset(found)
+
+
 def _ends_in_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)

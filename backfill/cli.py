@@ -15,6 +15,7 @@ from backfill.errors import BackfillError
 
 COMMANDS: dict[str, str] = {
     "run": "all stages: transcripts to a bundle; resumes by itself",
+    "plan": "what a run will take: exchanges, tokens, hours, memory, disk, price",
     "scan": "read transcripts into exchanges, occurrences and the ledger",
     "archive": "keep raw transcripts in a private cold storage, and restore them",
     "work": "distill and embed the shards of one worker of a run",

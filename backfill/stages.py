@@ -55,6 +55,7 @@ def _distill(
     from backfill.answer_cache import open_log
     from backfill.distill import distill
     from backfill.engines import make_engine
+    from backfill.model_memory import check_engine_fits
 
     config = plan.bound_config()
     prints = {OBJECT: plan.distill_fingerprint, CLAIMS: plan.claims_fingerprint}
@@ -64,6 +65,7 @@ def _distill(
                        should_stop=should_stop)  # fmt: skip
         _publish(run, plan, done, on_done)
         return
+    check_engine_fits(config.engine)
     engine = make_engine(config.engine, log_path=run.logs / f"engine-{worker}.log")
     cached = config.distill.cache and not engine.deterministic
     with contextlib.ExitStack() as stack:
