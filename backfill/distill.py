@@ -28,6 +28,7 @@ from backfill.extractive import candidates, extractive_fingerprint
 from backfill.extractive_claims import EXTRACTIVE_CLAIMS_VERSION, claims_fingerprint_extractive
 from backfill.fidelity.answers import Privacy, redact_answer
 from backfill.ids import fingerprint as fingerprint_of
+from backfill.made_before import MadeBefore
 from backfill.privacy import Redactor
 from backfill.prompts import prompt_digest
 from backfill.rundir import CLAIMS, OBJECT
@@ -39,8 +40,8 @@ from backfill.windows import WINDOWS_VERSION, Windows
 __all__ = ["DistilledShard", "ShardStats", "claims_fingerprint", "distill", "distill_fingerprint"]
 
 # Raised by hand where what an answer becomes changes: checks, redaction, what is retried.
-STAGE_VERSION = 2
-CLAIMS_STAGE_VERSION = 1
+STAGE_VERSION = 3
+CLAIMS_STAGE_VERSION = 2
 POLL_S = 0.5
 DRAIN_S = 30.0
 
@@ -90,16 +91,17 @@ def distill(
     log: AnswerLog | None = None,
     claims_log: AnswerLog | None = None,
     privacy: Privacy = "secrets",
+    before: MadeBefore | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     drain_s: float = DRAIN_S,
 ) -> Iterator[DistilledShard]:
     """Yields shards as they complete, perhaps out of order; `engine` None distills by extraction alone.
 
     A shard is a sequence of exchange rows, which get objects, or `Windows`, which get claims. `privacy` is that of
-    `ScanConfig`: answers pass the same redactor as transcripts do. The caller closes engine and logs. Once
-    `should_stop` says so nothing more is asked, answers in flight are awaited for at most `drain_s` and logged, shards
-    completed by then are yielded, and Interrupted is raised. Raises EngineError where the engine dies beyond repair,
-    ModelError where it does not load.
+    `ScanConfig`: answers pass the same redactor as transcripts do. `before` is asked before the engine is. The caller
+    closes engine and logs. Once `should_stop` says so nothing more is asked, answers in flight are awaited for at most
+    `drain_s` and logged, shards completed by then are yielded, and Interrupted is raised. Raises EngineError where the
+    engine dies beyond repair, ModelError where it does not load.
     """
     if engine is None:
         for name, rows in shards:
@@ -109,7 +111,17 @@ def distill(
         return
     logs = {OBJECT: log, CLAIMS: claims_log}
     loop = _Loop(
-        shards, config, fingerprint, claims_fingerprint, engine, max_new_tokens, logs, privacy, should_stop, drain_s
+        shards,
+        config,
+        fingerprint,
+        claims_fingerprint,
+        engine,
+        max_new_tokens,
+        logs,
+        privacy,
+        before,
+        should_stop,
+        drain_s,
     )
     try:
         yield from loop.run()
@@ -145,6 +157,7 @@ class _Loop:
         max_new_tokens: int,
         logs: dict[str, AnswerLog | None],
         privacy: Privacy,
+        before: MadeBefore | None,
         should_stop: Callable[[], bool],
         drain_s: float,
     ) -> None:
@@ -155,6 +168,7 @@ class _Loop:
         self._max_new_tokens = max_new_tokens
         self._logs = logs
         self._redactor = Redactor(privacy)
+        self._before = before
         self._should_stop = should_stop
         self._drain_s = drain_s
         self._jobs = self._open_jobs(shards)
@@ -209,7 +223,7 @@ class _Loop:
     def _open_objects(self, name: str, rows: Sequence[Exchange]) -> Iterator[Job]:
         config, print_ = self._config, self._fingerprint
         shard = OpenShard(name, rows, config, print_)
-        groups = shard.groups()
+        groups = [group for group in shard.groups() if not self._had_objects(shard, group)]
         if not groups:
             self._finished.append(shard)
         for group in groups:
@@ -220,11 +234,28 @@ class _Loop:
     def _open_claims(self, name: str, windows: Windows) -> Iterator[Job]:
         config, print_ = self._config, self._claims_fingerprint
         shard = OpenClaims(name, windows, config, print_)
-        asked = shard.eligible()
+        asked = [place for place in shard.eligible() if not self._had_claims(shard, place)]
         if not asked:
             self._finished.append(shard)
         for place in asked:
             yield ClaimJob(shard, place, config, print_, config.prompt_tokens)
+
+    def _had_objects(self, shard: OpenShard, group: list[int]) -> bool:
+        """Settles rows of one content with what a bundle has of them."""
+        rows = [shard.rows[i] for i in group]
+        had = self._before.objects_of(rows, self._config.generation) if self._before else None
+        for i, made in zip(group, had or (), strict=False):
+            shard.settle(i, made)
+            shard.counts["cached"] += 1
+        return had is not None
+
+    def _had_claims(self, shard: OpenClaims, place: int) -> bool:
+        """Settles a window with the claims that a bundle has of it."""
+        had = self._before.claims_of(shard.windows[place], self._config.generation) if self._before else None
+        if had is not None:
+            shard.settle(place, had, "llm")
+            shard.counts["cached"] += 1
+        return had is not None
 
     def _ask(self, job: Job, refusal: str) -> None:
         """Sends a job's next attempt, or takes the answer that the log has for it."""

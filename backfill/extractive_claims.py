@@ -21,7 +21,7 @@ from backfill.sentences import RAGGED, WORD, Sentence, cut_to, size_bytes, topic
 from backfill.types import Claim, ClaimKind, Exchange
 from backfill.windows import WINDOWS_VERSION, Window
 
-EXTRACTIVE_CLAIMS_VERSION: Final = 1
+EXTRACTIVE_CLAIMS_VERSION: Final = 2
 
 MAX_CLAIMS = 4
 # 10 to 20 words; a claim with its subject in front may have a few more.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.harness import Result, machine
 
-BENCHMARKS = ("scan", "distill", "mask", "merge", "bm25", "vectors", "query", "open", "size")
+BENCHMARKS = ("scan", "distill", "mask", "merge", "bm25", "vectors", "query", "open", "size", "faults")
 RESULTS = Path(__file__).with_name("results.csv")
 COLUMNS = ("at", "git", "machine", "name", "value", "unit", "peers", "limit", "ratio", "goal", "met", "notes")
 

@@ -81,7 +81,7 @@ def check_object(obj: PalaceObject, exchange: Exchange) -> tuple[Finding, ...]:
     findings += [Finding("secret", mark, CORE) for mark in _PLACEHOLDER.findall(core) if mark not in source]
     findings += [Finding("leak", words, CORE) for words in leaked(core, source)]
     if not findings:  # a value that is wrong is not one that is left out
-        findings += dropped_facts(obj, exchange) + bloat(obj, exchange)
+        findings += dropped_facts(obj, exchange) + bloat(obj, exchange, source)
     return tuple(dict.fromkeys(findings))
 
 

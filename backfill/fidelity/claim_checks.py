@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from backfill.fidelity.absence import absences
 from backfill.fidelity.checks import classify, leaked
+from backfill.fidelity.filler import filler_in
 from backfill.fidelity.grounding import flat_words, is_grounded
 from backfill.fidelity.handles import find_handles
 from backfill.paths import word_set
@@ -104,6 +105,9 @@ def claim_faults(text: str, made_from: ClaimSource) -> tuple[Finding, ...]:
     source = made_from.text
     findings += [Finding("absence", said, FIELD) for said in absences(text, source)]
     findings += [Finding("leak", words, FIELD) for words in leaked(text, source)]
+    idle = filler_in(text, source)
+    if idle:
+        findings.append(Finding("bloat", idle[:80], FIELD))
     if not is_grounded(text, made_from.flat):
         findings.append(Finding("ungrounded", text[:80], FIELD))
     for handle in find_handles(text):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from backfill.fidelity.filler import filler_in
 from backfill.rooms import STOP_WORDS
 from backfill.text import tokens_est
 from backfill.types import Exchange, Finding, PalaceObject
@@ -22,16 +23,37 @@ _READ_CHARS = 6_000
 _SENTENCE = re.compile(r"[^.!?\n。！？]+(?:[.!?](?=\S)[^.!?\n。！？]+)*")
 _WORD = re.compile(r"[^\W_]{3,}")
 _TROUBLE = re.compile(
-    r"error|exception|fail|crash|panic|fault|broke|bug|denied|refus|reject|timed? ?out|missing|错误|失败|エラー",
+    r"error|exception|fail|crash|panic|fault\b|broke|bug\b|denied|refus|reject|timed? ?out|missing|invalid|undefined"
+    r"|exhaust|leak|stale|corrupt|hang|hung\b|deadlock|conflict|wrong|incorrect|mislead|unable|cannot|can['’]t"
+    r"|not found|not a valid|no such|does not exist|错误|失败|エラー|오류",
     re.IGNORECASE,
 )
 # The error names among the handles; finding all handles of an exchange would cost more than all other checks.
+_ERRNO = (
+    r"E(?:ACCES|ADDRINUSE|ADDRNOTAVAIL|AGAIN|BADF|BUSY|CONNABORTED|CONNREFUSED|CONNRESET|EXIST|HOSTUNREACH|INTEGRITY"
+    r"|INTR|INVAL|ISDIR|LIFECYCLE|LOOP|MFILE|NAMETOOLONG|NETUNREACH|NOENT|NOEXEC|NOMEM|NOSPC|NOTCONN|NOTDIR|NOTEMPTY"
+    r"|NOTFOUND|NOTSUP|PERM|PIPE|RESOLVE|ROFS|TIMEDOUT|XDEV)"
+)
 _ERROR_NAME = re.compile(
-    r"\b(?:[A-Z][A-Za-z0-9]*(?:Error|Exception|Panic|Fault)"
-    r"|(?!ERRORS?\b|EXCEPTION\b|E(?:MPTY|VERY|XPECTED|XAMPLE)\b)E[A-Z]{4,}"
-    r"|SIG[A-Z]{2,8}"
+    rf"\b(?:[A-Z][A-Za-z0-9]*(?:Error|Exception|Panic|Fault)|{_ERRNO}|SIG[A-Z]{{2,8}}"
     r"|(?:HTTP|[Ss]tatus(?: code)?|[Ee]xit(?: code| status)?|[Ee]rror) \d{1,5})\b"
 )
+# An error as what happened: a line of a log, a heading, or a sentence with its cause; not "error handling" in passing.
+_REPORT = re.compile(
+    r"(?:^|(?<=[\s`'\"]))(?:(?:[A-Za-z]\w*)?(?:Error|Exception)|[Ee]rror|ERROR|FAILED|[Ff]atal|[Cc]rash|[Pp]anic)"
+    r"(?:\[\w+\])?: (?=\S)[^\n]{3,60}"
+    r"|^\s*(?:ERROR|FAILED)\b[^\n]{0,60}"
+    r"|^(?:#+|\*\*)[^\n]{0,40}?\b[A-Z]\w+(?:Error|Exception)\b"
+    r"|\b(?:failed|crashed|broke|hung)\b[^.\n]{0,40}\b(?:because|since|due to|with)\b"
+    r"|\b(?:the|this|an) (?:\w+ ){0,2}(?:crash|exception)\b"
+    r"|[\"“'][^\"”'\n]{3,60}[\"”'] error\b"
+    r"|\bwhy (?:\w+ ){1,4}(?:fail(?:s|ed)?|crash(?:es|ed)?|break|stale|exhausted)\b",
+    re.MULTILINE,
+)
+_REPORT_HINTS = ("rror", "RROR", "xception", "ailed", "AILED", "rash", "anic", "atal", "broke", "hung", "why ", "Why ")
+# The answer ends with what could not be done, and a tool said why.
+_GAVE_UP = re.compile(r"\b(?:could ?n[o']t|could not|unable to|can(?:not|['’]t)|failed)\b", re.IGNORECASE)
+_TOOL_ERROR = re.compile(r"\s*(?:Error|error|fatal|Traceback)\b[^\n]{3,80}")
 _CHANGE = re.compile(
     r"\b(?:set|sets|setting|raised?|lower(?:ed)?|chang(?:ed?|ing)|bump(?:ed)?|increas(?:ed?|ing)|decreas(?:ed?|ing)"
     r"|reduc(?:ed?|ing)|switch(?:ed|ing)?)\b[^.!?\n]{1,80}?\bto\s+[`\"']?(?P<value>[\w./:%-]*\w)",
@@ -54,30 +76,41 @@ def dropped_facts(made: PalaceObject, exchange: Exchange) -> list[Finding]:
     """The load-bearing facts of the exchange that neither core nor context gives, at most one of each kind."""
     told = f"{made.exchange_core}\n{made.specific_context}"
     texts = (exchange.user_text[:_READ_CHARS], exchange.agent_text[-_READ_CHARS:])
-    found = (_dropped_error(told, texts), _dropped_value(told, texts[1]), _dropped_decision(told, texts))
+    found = (_dropped_error(told, texts, exchange), _dropped_value(told, texts[1]), _dropped_decision(told, texts))
     return [Finding("dropped", fact, CORE) for fact in found if fact]
 
 
-def bloat(made: PalaceObject, exchange: Exchange) -> list[Finding]:
-    """Filler that the exchange does not have, and more words than it has, or than the baseline's budget allows."""
+def bloat(made: PalaceObject, exchange: Exchange, source: str) -> list[Finding]:
+    """Filler that the exchange does not have (`source` is all of its text), and more words than it has, or than the
+    baseline's budget allows."""
     filler = _FILLER.search(made.exchange_core)
     if filler and filler[0].lower() not in f"{exchange.user_text}\n{exchange.agent_text}".lower():
         return [Finding("bloat", filler[0], CORE)]
-    source = max(exchange.tokens_est, tokens_est(exchange.user_text, exchange.agent_text))
-    if tokens_est(made.exchange_core) > source + 4 or made.tokens > MAX_OBJECT_TOKENS + tokens_est(
-        made.specific_context
-    ):
-        return [Finding("bloat", f"{made.tokens} tokens for {source}", CORE)]
+    idle = filler_in(made.exchange_core, source)
+    if idle:
+        return [Finding("bloat", idle[:120], CORE)]
+    said = max(exchange.tokens_est, tokens_est(exchange.user_text, exchange.agent_text))
+    if tokens_est(made.exchange_core) > said + 4 or made.tokens > MAX_OBJECT_TOKENS + tokens_est(made.specific_context):
+        return [Finding("bloat", f"{made.tokens} tokens for {said}", CORE)]
     return []
 
 
-def _dropped_error(told: str, texts: tuple[str, str]) -> str:
-    """An error that prompt and answer both speak of, by name, where the object speaks of no trouble at all."""
+def _dropped_error(told: str, texts: tuple[str, str], exchange: Exchange) -> str:
+    """The error that the exchange is about, where the object speaks of no trouble at all.
+
+    It is one that the prompt names, the one that both texts name, or one that the answer gives as what happened.
+    """
     if _TROUBLE.search(told):
         return ""
     names = [_ERROR_NAME.findall(text) for text in texts]
     shared = next((name for name in names[0] if name in names[1]), "")
     name = shared or (names[0][0] if names[0] else "")
+    if not name:
+        hinted = (text for text in texts if any(hint in text for hint in _REPORT_HINTS))
+        report = next((found for text in hinted if (found := _REPORT.search(text))), None)
+        if report is None and _GAVE_UP.search(texts[1][-400:]):
+            report = next((found for tool in exchange.tools if (found := _TOOL_ERROR.match(tool.head))), None)
+        name = " ".join(report[0].split()) if report else ""
     return "" if name in told else name
 
 
