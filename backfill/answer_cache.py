@@ -12,16 +12,22 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from backfill.answers import AnswerLog
+from backfill.errors import ConfigError
+from backfill.rundir import LOGS
 from backfill.weights import cache_dir
 
 
 @contextlib.contextmanager
-def open_log(folder: Path, worker: str, fingerprint: str, *, cached: bool) -> Iterator[AnswerLog]:
+def open_log(
+    folder: Path, worker: str, fingerprint: str, *, cached: bool, others: Sequence[Path] = ()
+) -> Iterator[AnswerLog]:
     """The worker's log of a run, replaying what its workers, and with `cached` all earlier runs, were answered.
+
+    `others` are the log folders of runs whose answers count whatever `cached` says.
 
     A cache that cannot be written is done without; the log itself raises OSError.
     """
@@ -29,6 +35,7 @@ def open_log(folder: Path, worker: str, fingerprint: str, *, cached: bool) -> It
     path = folder / f"answers-{worker}{suffix}"
     shelf = cache_dir() / "answers"
     known = sorted(folder.glob(f"answers-*{suffix}"))
+    known += [log for other in others for log in sorted(other.glob(f"answers-*{suffix}"))]
     known += sorted(shelf.glob(f"*{suffix}")) if cached else []
     with AnswerLog(path, fingerprint, replay=known) as log:
         twin = shelf / (hashlib.blake2b(str(path.absolute()).encode(), digest_size=8).hexdigest() + suffix)
@@ -37,6 +44,24 @@ def open_log(folder: Path, worker: str, fingerprint: str, *, cached: bool) -> It
     if cached and not linked:
         with contextlib.suppress(OSError):
             shutil.copyfile(path, twin)
+
+
+def cache_places(names: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """The log folders of the runs, and the bundles, among the places that `distill.cache_from` names.
+
+    Raises ConfigError for a place that is neither.
+    """
+    runs: list[Path] = []
+    bundles: list[Path] = []
+    for name in names:
+        path = Path(name).expanduser()
+        if (path / "manifest.json").is_file():
+            bundles.append(path)
+        elif (path / LOGS).is_dir():
+            runs.append(path / LOGS)
+        else:
+            raise ConfigError(f"distill.cache_from: {name} is no run folder and no bundle")
+    return runs, bundles
 
 
 def _link(path: Path, twin: Path) -> bool:

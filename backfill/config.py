@@ -91,8 +91,9 @@ class IngestConfig:
 @dataclass(frozen=True, slots=True)
 class DistillConfig:
     """What is distilled and how. `claims_max_new_tokens` bounds the answer of a window. `cache` keeps an LLM's answers
-    for later runs in the user's cache. `min_llm_share` is the least share of tier llm among exchanges of at least
-    `min_tokens` with an LLM engine; below it a run exits 1."""
+    for later runs in the user's cache; `cache_from` names run folders and bundles whose answers count too.
+    `min_llm_share` is the least share of tier llm among exchanges of at least `min_tokens` with an LLM engine; below it
+    a run exits 1."""
 
     products: tuple[Literal["objects", "claims"], ...] = ("objects", "claims")
     split_tokens: int = 1500
@@ -100,10 +101,11 @@ class DistillConfig:
     generation: int = 0
     min_llm_share: float = 0.9
     max_attempts: int = 2
-    prompt_tokens: int = 1536
-    shard_exchanges: int = 512
     claims_max_new_tokens: int = 384
     cache: bool = True
+    cache_from: tuple[str, ...] = ()
+    prompt_tokens: int = 1536
+    shard_exchanges: int = 512
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,10 @@ def _scan(
 def _distill(
     run: RunDir, plan: Plan, shards: Iterable[int], worker: str, should_stop: ShouldStop, on_done: OnDone
 ) -> None:
-    from backfill.answer_cache import open_log
+    from backfill.answer_cache import cache_places, open_log
     from backfill.distill import distill
     from backfill.engines import make_engine
+    from backfill.made_before import MadeBefore
     from backfill.model_memory import check_engine_fits
 
     config = plan.bound_config()
@@ -68,10 +69,12 @@ def _distill(
     check_engine_fits(config.engine)
     engine = make_engine(config.engine, log_path=run.logs / f"engine-{worker}.log")
     cached = config.distill.cache and not engine.deterministic
+    runs, bundles = cache_places(config.distill.cache_from)
+    before = MadeBefore(bundles, prints[OBJECT], prints[CLAIMS]) if bundles else None
     with contextlib.ExitStack() as stack:
         stack.callback(engine.close)
         logs = {
-            product: stack.enter_context(open_log(run.logs, worker, print_, cached=cached))
+            product: stack.enter_context(open_log(run.logs, worker, print_, cached=cached, others=runs))
             for product, print_ in prints.items()
         }
         done = distill(
@@ -84,6 +87,7 @@ def _distill(
             log=logs[OBJECT],
             claims_log=logs[CLAIMS],
             privacy=config.scan.privacy,
+            before=before,
             should_stop=should_stop,
         )
         _publish(run, plan, done, on_done)

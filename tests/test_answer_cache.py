@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from backfill.answer_cache import open_log
+from backfill.answer_cache import cache_places, open_log
 from backfill.answers import AnswerLog
+from backfill.config import Config
 from backfill.engines.base import Answer
 from backfill.engines.scripted import ScriptedEngine
+from backfill.errors import ConfigError
+from backfill.extractive import raw_object
+from backfill.made_before import MadeBefore
+from backfill.verify import verify_bundle
 from tests import fake_encoder
+from tests.exchanges import make_exchange
 from tests.test_merge import canonical_files
 from tests.test_pipeline import SAMPLES, config, go
 
@@ -89,3 +95,54 @@ def test_a_second_run_over_equal_content_asks_nothing(tmp_path: Path, monkeypatc
     assert canonical_files(tmp_path / "one" / "bundle") == canonical_files(tmp_path / "two" / "bundle")
     off = replace(settings, distill=replace(settings.distill, cache=False))
     assert go(off, tmp_path / "three")["distill"]["requests"] == first["requests"]
+
+
+def taking(settings: Config, *places: Path) -> Config:
+    """The settings, with the user's cache off and some places to take from."""
+    distill = replace(settings.distill, cache=False, cache_from=tuple(map(str, places)))
+    return replace(settings, distill=distill)
+
+
+def test_a_bundle_or_a_run_named_as_cache_is_not_paid_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_encoder.install(monkeypatch, tmp_path)
+    settings = config(SAMPLES / "openai", kind="scripted")
+    first = go(taking(settings), tmp_path / "one")["distill"]
+    of_run = go(taking(settings, tmp_path / "one"), tmp_path / "two")["distill"]
+    of_bundle = go(taking(settings, tmp_path / "one" / "bundle"), tmp_path / "three")["distill"]
+    assert of_run["requests"] == of_run["claims"]["requests"] == 0
+    assert of_bundle["cached"] == first["llm"] > 0
+    assert of_bundle["claims"]["cached"] == first["claims"]["llm"] > 0
+    # What the engine's answer was refused for has no object there: that alone is asked about.
+    assert of_bundle["requests"] <= first["requests"] - first["llm"]
+    first_digest, *others = [verify_bundle(tmp_path / name / "bundle") for name in ("one", "two", "three")]
+    assert [other == first_digest for other in others] == [True, True]
+
+
+def test_a_bundle_counts_under_its_own_fingerprint_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_encoder.install(monkeypatch, tmp_path)
+    settings = config(SAMPLES / "openai", kind="scripted")
+    first = go(taking(settings), tmp_path / "one")["distill"]
+    other = replace(settings, engine=replace(settings.engine, garbage_rate=0.01))
+    again = go(taking(other, tmp_path / "one" / "bundle"), tmp_path / "two")["distill"]
+    assert again["cached"] == 0
+    assert again["requests"] >= first["llm"]
+
+
+def test_an_object_that_does_not_hold_for_the_row_at_hand_is_not_taken() -> None:
+    before = MadeBefore([], "f", "f")
+    row = make_exchange("Where is the key of the cellar door?", "It hangs on the hook beside the cellar door, as ever.")
+    made = replace(raw_object(row, generation=0, fingerprint="f"), tier="llm")
+    before._objects[row.content_id] = replace(made, exchange_core="The key of the cellar door hangs on the hook.")
+    (taken,) = before.objects_of([row], 3) or ()
+    assert (taken.generation, taken.exchange_id) == (3, row.exchange_id)
+    for wrong in (
+        replace(made, exchange_core="It is in /etc/keys/cellar.toml at port 8443."),
+        replace(made, specific_context="no such words", context_field="user_text", context_start=0, context_end=13),
+    ):
+        before._objects[row.content_id] = wrong
+        assert before.objects_of([row], 0) is None
+
+
+def test_a_place_that_is_no_run_and_no_bundle_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no run folder and no bundle"):
+        cache_places([str(tmp_path)])

@@ -12,11 +12,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", action="append", default=[], metavar="PATH", help="replaces `sources`; repeatable")
     parser.add_argument("--out", type=Path, metavar="RUN", help="the run folder (default: `run` of the config)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY.SUB=VALUE", help="overrides one setting")
+    parser.add_argument(
+        "--cache",
+        action="append",
+        default=[],
+        metavar="BUNDLE|RUN",
+        help="takes over what an LLM made there; repeatable",
+    )
     parser.add_argument("--ungated", action="store_true", help="let an LLM engine run without a recorded PASS")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
+    from dataclasses import replace
+
+    from backfill.answer_cache import cache_places
     from backfill.config import load_config
     from backfill.errors import UsageError
     from backfill.ids import canonical_json
@@ -25,6 +35,10 @@ def run(args: argparse.Namespace) -> int:
     from backfill.progress import Reporter
 
     config = load_config(args.config, overrides=tuple(args.set), sources=tuple(args.source))
+    if args.cache:
+        places = (*config.distill.cache_from, *(str(Path(place).absolute()) for place in args.cache))
+        config = replace(config, distill=replace(config.distill, cache_from=places))
+        cache_places(places)
     if not config.sources:
         raise UsageError("no sources", hint="name some in the config, or pass --source PATH")
     stop = StopFlag().install()
