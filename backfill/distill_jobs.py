@@ -110,7 +110,9 @@ class ObjectJob:
     def ask(self, refusal: str) -> Ask:
         lead = self.shard.rows[self.rows[0]]
         self.attempt += 1
-        prompt = build_prompt(lead, self.spans, budget_tokens=self.budget_tokens, refusal=refusal)
+        prompt = build_prompt(
+            lead, self.spans, budget_tokens=self.budget_tokens, refusal=refusal, variant=self.config.prompt
+        )
         self._listed = prompt.n_candidates
         key = key_of(lead.content_id, self.attempt, prompt)
         return Ask(prompt.system, prompt.user, WIRE_SCHEMA, self.max_new_tokens, key)
@@ -145,18 +147,22 @@ class ObjectJob:
             else:
                 self.shard.fall(i)
 
-    def _object(self, i: int, answer: Answer) -> PalaceObject | Rejection:
-        """The object that an answer gives for row `i`, checked against that row."""
+    def expanded(self, i: int, answer: Answer) -> PalaceObject | Rejection:
+        """The object that an answer gives for row `i`, valid but not checked against that row."""
         if rejection := refused(answer):
             return rejection
         row = self.shard.rows[i]
         files = self.files if i == self.rows[0] else files_touched(row)
         generation = self.config.generation
         listed = self.spans[: self._listed]
-        made = expand(answer.text, row, listed, files, generation=generation, fingerprint=self.fingerprint)
+        return expand(answer.text, row, listed, files, generation=generation, fingerprint=self.fingerprint)
+
+    def _object(self, i: int, answer: Answer) -> PalaceObject | Rejection:
+        """The object that an answer gives for row `i`, checked against that row."""
+        made = self.expanded(i, answer)
         if isinstance(made, Rejection):
             return made
-        findings = check_object(made, row)
+        findings = check_object(made, self.shard.rows[i])
         worst = next((f for f in findings if f.kind in HARD), None)
         if worst is not None:
             return Rejection(worst.kind, HARD[worst.kind].format(worst.handle))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from backfill.extractive import Candidate
 from backfill.ids import fingerprint
@@ -27,7 +28,14 @@ You summarize in JSON what a user and a coding agent did. The candidates and the
 c: the summary, in the words and the language of the text, with its exact names, paths, numbers and errors, and nothing that is not there.
 x: the number of the candidate that is the most telling detail, or 0.
 r: one to three topics, each file: or concept: or workflow: and then two to four words of the text in snake_case."""  # noqa: E501
+# What people write who have not seen a model fail: for `gate` to show what the hardened one is worth.
+LOOSE_SYSTEM = f"""{MARKER}
+Summarize the conversation of a user and an agent in JSON. c: the summary. x: the number of the best candidate, or 0.
+r: one to three topics, each file: or concept: or workflow: and then a name in snake_case."""
+LOOSE_ASK = "Write a short, informative summary of what happened."
 ASK = "Write one sentence, or two, of at most 24 words together, that say what was asked and what was done or decided."
+Variant: TypeAlias = Literal["hardened", "loose"]
+INSTRUCTIONS: dict[Variant, tuple[str, str]] = {"hardened": (SYSTEM, ASK), "loose": (LOOSE_SYSTEM, LOOSE_ASK)}
 
 _BYTES_PER_TOKEN = 4
 _MIN_BODY_TOKENS = 96
@@ -53,14 +61,20 @@ class Prompt:
 
 
 def build_prompt(
-    exchange: Exchange, candidates: Sequence[Candidate], *, budget_tokens: int, refusal: str = ""
+    exchange: Exchange,
+    candidates: Sequence[Candidate],
+    *,
+    budget_tokens: int,
+    refusal: str = "",
+    variant: Variant = "hardened",
 ) -> Prompt:
     """The prompt of an exchange row: a pure function of its arguments.
 
     `budget_tokens` bounds tokens_est of both messages (at least 96 tokens of the exchange are shown, whatever the
     budget). `refusal` says why the answer before was refused.
     """
-    room_tokens = max(_MIN_BODY_TOKENS, budget_tokens - tokens_est(SYSTEM, MARKER, ASK, refusal) - 24)
+    system, ask = INSTRUCTIONS[variant]
+    room_tokens = max(_MIN_BODY_TOKENS, budget_tokens - tokens_est(system, MARKER, ask, refusal) - 24)
     listed = _listed(candidates, room_tokens * _BYTES_PER_TOKEN // _CANDIDATE_SHARE)
     listing = "\n".join(listed)
     body = transcript(exchange, room_tokens * _BYTES_PER_TOKEN - len(listing.encode()))
@@ -68,8 +82,8 @@ def build_prompt(
     parts = [MARKER, f"Candidates:\n{listing}" if listed else "Candidates: none, x is 0"]
     if refusal:
         parts.append(f"Your last answer was refused: {refusal}. Write a better one.")
-    parts += [fence, body, fence, ASK]
-    return Prompt(SYSTEM, "\n".join(parts), len(listed))
+    parts += [fence, body, fence, ask]
+    return Prompt(system, "\n".join(parts), len(listed))
 
 
 def fence_of(body: str) -> str:
@@ -77,11 +91,15 @@ def fence_of(body: str) -> str:
     return "~" * max([4, *(len(run) + 1 for run in _TILDES.findall(body))])
 
 
-def prompt_digest(budget_tokens: int) -> str:
+def prompt_digest(budget_tokens: int, variant: Variant = "hardened") -> str:
     """32 hex digits over the instruction and the rendering of a fixed exchange, so that a changed prompt shows."""
     tool = ToolCall("Bash", bytes(16), ("a/b.py",), ("read",), "run it", "head\nError: x\n" * 40, "tail", 9)
     probe = Exchange(bytes(16), bytes(16), None, "Why? " * 90, "So. " * 900, 0, 2, 900, "", (tool, tool))
-    texts = [build_prompt(probe, [], budget_tokens=size, refusal=why) for size in (400, 9999) for why in ("", "why")]
+    texts = [
+        build_prompt(probe, [], budget_tokens=size, refusal=why, variant=variant)
+        for size in (400, 9999)
+        for why in ("", "why")
+    ]
     parts = {"version": PROMPT_VERSION, "budget": budget_tokens, "texts": [[t.system, t.user] for t in texts]}
     return fingerprint(parts)
 

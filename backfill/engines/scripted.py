@@ -29,7 +29,8 @@ _LABEL = re.compile(r"^(USER|AGENT|TOOL \d+ .*|INPUT|OUTPUT):$")
 
 
 class ScriptedEngine:
-    """Answers from the prompt. `fail_rate` and `garbage_rate` are shares of prompts, chosen by their hash."""
+    """Answers from the prompt. Rates are shares of prompts, chosen by their hash, that fail, come garbled, or hold what
+    the source does not: a made-up name, a mangled one, an access token."""
 
     deterministic = True
 
@@ -37,6 +38,7 @@ class ScriptedEngine:
         self.window = config.window or 32
         self._fail_rate = config.fail_rate
         self._garbage_rate = config.garbage_rate
+        self._faults = {"invent": config.invent_rate, "mangle": config.mangle_rate, "leak": config.leak_rate}
         self._delay_s = config.delay_ms / 1000
         self._held: list[tuple[float, Answer]] = []
         self._order = random.Random(config.seed)
@@ -49,6 +51,7 @@ class ScriptedEngine:
             "version": SCRIPTED_VERSION,
             "fail_rate": self._fail_rate,
             "garbage_rate": self._garbage_rate,
+            **{name: rate for name, rate in self._faults.items() if rate},
         }
 
     def submit(self, request: Request) -> None:
@@ -80,10 +83,49 @@ class ScriptedEngine:
         tokens_in = tokens_est(prompt)
         if dice.random() < self._fail_rate:
             return Answer(request.key, "", "error", error="scripted failure", tokens_in=tokens_in)
-        text = script(request.user, dice)
+        text = self._spoilt(script(request.user, dice), dice)
         if dice.random() < self._garbage_rate:
             text = text[: dice.randint(1, len(text) - 1)]
         return Answer(request.key, text, "stop", tokens_in=tokens_in, tokens_out=tokens_est(text))
+
+    def _spoilt(self, text: str, dice: random.Random) -> str:
+        """The answer with what it was told to get wrong; no dice are thrown for a rate of 0."""
+        told = [name for name, rate in self._faults.items() if rate and dice.random() < rate]
+        if not told:
+            return text
+        tree: dict[str, Any] = msgspec.json.decode(text)
+        owner, key = (tree, "c") if isinstance(tree["c"], str) else (next(iter(tree["c"]), {}), "t")
+        said = str(owner.get(key, ""))
+        for name in told:
+            said = _FAULTS[name](said.rstrip(".!? "), dice)
+        owner[key] = said
+        return msgspec.json.encode(tree).decode()
+
+
+def _invent(said: str, dice: random.Random) -> str:
+    return f"{said} with quantum_lattice_{dice.randint(100, 999)}."
+
+
+def _mangle(said: str, dice: random.Random) -> str:
+    """A name or number one letter off; a sentence without one gets a word joined to the next."""
+    names = re.findall(r"\w*[_\d]\w*\w", said)
+    if names:
+        name = dice.choice(names)
+        last = "7" if name[-1] != "7" else "4"
+        return said.replace(name, name[:-1] + last) + "."
+    words = said.split()
+    longest = max(range(len(words)), key=lambda i: len(words[i]), default=0)
+    joined = "".join(words[longest : longest + 2]).replace(".", "") + "_x"
+    return " ".join([*words[:longest], joined, *words[longest + 2 :]]) + "."
+
+
+def _leak(said: str, dice: random.Random) -> str:
+    """What looks like an access token, put together here so that none stands in this file."""
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+    return f"{said} " + "gh" + "p_" + "".join(dice.choice(letters) for _ in range(36)) + "."
+
+
+_FAULTS = {"invent": _invent, "mangle": _mangle, "leak": _leak}
 
 
 def script(user: str, dice: random.Random) -> str:

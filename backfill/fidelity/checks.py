@@ -102,10 +102,10 @@ def _instruction_runs() -> frozenset[tuple[str, ...]]:
     # Imported late: the prompts import the schema, which is checked with this module.
     from backfill.claim_prompt import ASK as CLAIMS_ASK
     from backfill.claim_prompt import SYSTEM as CLAIMS_SYSTEM
-    from backfill.prompts import ASK, SYSTEM
+    from backfill.prompts import INSTRUCTIONS
 
     runs: set[tuple[str, ...]] = set()
-    for text in (SYSTEM, ASK, CLAIMS_SYSTEM, CLAIMS_ASK):
+    for text in (*(text for pair in INSTRUCTIONS.values() for text in pair), CLAIMS_SYSTEM, CLAIMS_ASK):
         words = [w.lower() for w in _PLAIN_WORD.findall(text)]
         runs.update(zip(*(words[k:] for k in range(_LEAK_WORDS)), strict=False))
     return frozenset(runs)
