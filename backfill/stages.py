@@ -17,6 +17,7 @@ from backfill import tables
 from backfill.errors import Interrupted, ShardError
 from backfill.manifest import publish
 from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir, vector_fingerprint
+from backfill.worker_log import WorkerLog
 
 if TYPE_CHECKING:
     from backfill.distill_shard import DistilledShard
@@ -37,7 +38,10 @@ def work(
     """
     run = RunDir(path)
     plan = run.plan()
-    {"scan": _scan, "distill": _distill, "embed": _embed}[stage](run, plan, shards, worker, should_stop, on_done)
+    log = WorkerLog(run.logs, worker, stage)
+    do = {"scan": _scan, "distill": _distill, "embed": _embed}[stage]
+    with log.ends():
+        do(run, plan, log.taken(shards), worker, should_stop, log.noting(on_done))
 
 
 def _scan(
@@ -119,33 +123,6 @@ def _publish(run: RunDir, plan: Plan, done: Iterable[DistilledShard], on_done: O
 def _embed(
     run: RunDir, plan: Plan, shards: Iterable[int], worker: str, should_stop: ShouldStop, on_done: OnDone
 ) -> None:
-    from backfill.embed import CLAIM_VECTORS, embed_texts, object_texts
-    from backfill.encoders import make_embedder
-    from backfill.indexes.vectors import write_vectors
+    from backfill.embed_shard import embed_shards
 
-    config = plan.bound_config().embedder
-    embedder = make_embedder(config)
-    for shard in shards:
-        if should_stop():
-            raise Interrupted("stopped while embedding", hint="the same command resumes")
-        manifest = run.object_manifest(plan, shard)
-        if manifest is None:
-            raise ShardError(f"distillation shard {shard} is not done", hint="distill it first")
-        product = plan.product_of(shard)
-        file = manifest.file(product)
-        rows: list[Any] = tables.read_table(tables.TABLES[product], run.objects / file.name)
-        texts = {CLAIM_VECTORS: [row.text for row in rows]} if product == CLAIMS else {
-            f"vectors:{part}": [object_texts(row, (part,))[part] for row in rows] for part in config.parts
-        }  # fmt: skip
-        before = embedder.truncated()
-        writers: dict[tuple[str, str], Callable[[Path], int]] = {
-            (role, ".f16"): partial(write_vectors, embed_texts(embedder, these)) for role, these in texts.items()
-        }
-        stats = {
-            "n": len(rows),
-            "texts": sum(map(len, texts.values())),
-            "truncated": embedder.truncated() - before,
-        }
-        print_ = vector_fingerprint(plan, shard)
-        publish(run.vectors, "embed", shard, print_, writers, inputs=(file.sha256,), stats=stats)
-        on_done(shard, stats)
+    embed_shards(run, plan, shards, should_stop, on_done)

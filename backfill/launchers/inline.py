@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -47,7 +48,7 @@ def scan_one(path: Path, shard: int) -> tuple[int, dict[str, Any]]:
         path,
         "scan",
         [shard],
-        worker="pool",
+        worker=f"pool-{os.getpid()}",
         should_stop=lambda: False,
         on_done=lambda number, stats: results.append((number, stats)),
     )
