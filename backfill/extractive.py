@@ -21,13 +21,12 @@ from backfill.text import tokens_est
 from backfill.toolpaths import files_touched
 from backfill.types import Exchange, PalaceObject, Tier
 
-EXTRACTIVE_VERSION: Final = 4
+EXTRACTIVE_VERSION: Final = 5
 
-MAX_CORE_BYTES = 120  # 30 tokens_est
-MAX_CONTEXT_BYTES = 58  # 14.5 tokens_est
+MAX_CORE_BYTES = 116  # 29 tokens_est
+MAX_CONTEXT_BYTES = 68  # 17 tokens_est
 # Of less room than this only a torn phrase would fit.
-_MIN_PIECE_BYTES = 24
-_MIN_TAIL_BYTES = 28
+_MIN_PIECE_BYTES = 28
 _MIN_OPENING_SCORE = -1.0
 _MAX_COURTESY_WORDS = 4
 _MAX_LABEL_BYTES = 24
@@ -155,7 +154,7 @@ def _core(user: Sequence[Sentence], agent: Sequence[Sentence]) -> str:
     """
     head = _opening(user, MAX_CORE_BYTES)
     room = MAX_CORE_BYTES - size_bytes(head) - 2
-    tail = _opening(agent, room) if room >= _MIN_TAIL_BYTES else ""
+    tail = _opening(agent, room) if room >= _MIN_PIECE_BYTES else ""
     tail = tail if size_bytes(tail) >= _MIN_PIECE_BYTES or not head else ""
     if not head and not tail:
         return _plain(cut_to((*user, *agent)[0].text, MAX_CORE_BYTES)) if user or agent else ""
@@ -163,11 +162,9 @@ def _core(user: Sequence[Sentence], agent: Sequence[Sentence]) -> str:
 
 
 def _opening(sentences: Sequence[Sentence], budget_bytes: int) -> str:
-    """The sentences from the first that says something, under their speaker's label, the last cut at a clause end."""
+    """The first sentences that say something, under their speaker's label, the last one cut at a clause end."""
     speaker = _speaker(sentences) if sentences else ""
-    telling = [sentence for sentence in sentences if not _is_courtesy(sentence.text.removeprefix(speaker))]
-    while telling and telling[0].score < _MIN_OPENING_SCORE:
-        telling.pop(0)
+    telling = [sentence for sentence in sentences if not _says_little(sentence, speaker)]
     text = speaker if telling and telling[0] is not sentences[0] else ""
     empty = True
     for sentence in telling:
@@ -177,13 +174,16 @@ def _opening(sentences: Sequence[Sentence], budget_bytes: int) -> str:
             piece = cut_to(sentence.text, room) if empty or room >= _MIN_PIECE_BYTES else ""
             if empty:
                 return text + piece
-            return _join(text, piece) if piece else text
+            return _join(text, piece) if size_bytes(piece) >= _MIN_PIECE_BYTES else text
         text, empty = joined, False
     return text
 
 
-def _is_courtesy(text: str) -> bool:
-    """Whether it is a greeting or thanks and hardly more."""
+def _says_little(sentence: Sentence, speaker: str) -> bool:
+    """Whether it is a greeting, thanks, a mere yes, or an announcement of what comes next."""
+    if sentence.score < _MIN_OPENING_SCORE:
+        return True
+    text = sentence.text.removeprefix(speaker)
     words = set(WORD.findall(text.lower())) - STOP_WORDS
     return len(words) <= _MAX_COURTESY_WORDS and COURTESY.match(text) is not None
 
