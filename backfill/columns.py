@@ -34,12 +34,14 @@ MAX_RECENT_BYTES = 48 << 20
 MAX_RECENT_TEXT_BYTES = 8 << 20
 TEXT_GROUP_ROWS = 256
 
-_MAGIC = b"PAR1"
+PARQUET_MAGIC = b"PAR1"
 _CODECS = (0, 6)
+# Of a schema's element: type text or bytes, repetition required or optional.
+_BYTE_ARRAY, _FLAT = 6, ((I32, 0), (I32, 1))
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class Chunk:
     """One leaf column of one row group: its bytes in the file and its entry of the footer."""
 
     start: int
@@ -61,28 +63,29 @@ class ParquetFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._key = object()
+        self.key = object()
         try:
             with path.open("rb") as handle:
-                self._data = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+                self.data = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
         except (OSError, ValueError) as error:
             raise BundleError(f"cannot open {path.name}: {error}") from error
         try:
             self._footer = self._read_footer()
             self._open_schema()
         except (KeyError, TypeError, IndexError, ValueError, UnicodeDecodeError) as error:
-            raise self._damaged() from error
+            raise self.damaged() from error
 
-    def _damaged(self) -> BundleError:
+    def damaged(self) -> BundleError:
+        """The error of a file that is none of its own footer's."""
         return BundleError(f"{self.path.name} is damaged", hint="backfill verify names every damaged file")
 
     def _read_footer(self) -> Footer:
-        data = self._data
-        if len(data) < 12 or bytes(data[:4]) != _MAGIC or bytes(data[-4:]) != _MAGIC:
+        data = self.data
+        if len(data) < 12 or bytes(data[:4]) != PARQUET_MAGIC or bytes(data[-4:]) != PARQUET_MAGIC:
             raise BundleError(f"{self.path.name} is not a Parquet file")
         size = int.from_bytes(data[-8:-4], "little")
         if size > min(len(data) - 12, MAX_FOOTER_BYTES):
-            raise self._damaged()
+            raise self.damaged()
         return read_footer(bytes(data[-8 - size : -8]))
 
     def _open_schema(self) -> None:
@@ -104,7 +107,7 @@ class ParquetFile:
         for rows in self._group_rows:
             self.group_starts.append(self.group_starts[-1] + rows)
         if min(self._group_rows, default=0) < 0 or self.group_starts[-1] != self.n_rows or self.n_rows > MAX_ROWS:
-            raise self._damaged()
+            raise self.damaged()
 
     def read(self, columns: Sequence[str], groups: Sequence[int] | None = None) -> dict[str, list[Any]]:
         """Column -> values of the given row groups (all by default), in the order of the file.
@@ -123,7 +126,7 @@ class ParquetFile:
         rows: dict[int, dict[str, Any]] = {}
         missing: dict[int, list[int]] = {}
         for position in sorted(set(positions)):
-            known = _recent_rows.get((self._key, names, position))
+            known = _recent_rows.get((self.key, names, position))
             if known is None:
                 missing.setdefault(self.group_of(position), []).append(position)
             else:
@@ -132,10 +135,10 @@ class ParquetFile:
             arrays = self._group_arrays(names, group)
             for position in wanted:
                 at = position - self.group_starts[group]
-                row = {name: _values(array.slice(at, 1))[0] for name, array in arrays.items()}
+                row = {name: array[at].as_py() for name, array in arrays.items()}
                 rows[position] = row
                 if sum(len(value) for value in row.values() if isinstance(value, str)) <= MAX_ROW_CHARS:
-                    _recent_rows.put((self._key, names, position), dict(row), 1)
+                    _recent_rows.put((self.key, names, position), dict(row), 1)
         return rows
 
     def ids(self, column: str) -> IdColumn:
@@ -146,15 +149,15 @@ class ParquetFile:
         """The columns of one row group. Raises BundleError where it holds another number of rows than it says."""
         n_rows = self._group_rows[group]
         recent = _recent_columns if n_rows > TEXT_GROUP_ROWS else _recent_texts
-        found = {name: recent.get((self._key, name, group)) for name in names}
+        found = {name: recent.get((self.key, name, group)) for name in names}
         absent = [name for name in names if found.get(name) is None]
         batches = list(self._batches(absent, [group])) if absent else []
         if absent and sum(batch.num_rows for batch in batches) != n_rows:
-            raise self._damaged()
+            raise self.damaged()
         for name in absent:
-            array = _joined([batch.column(name) for batch in batches])
+            array = _numbered(_joined([batch.column(name) for batch in batches]))
             found[name] = array
-            recent.put((self._key, name, group), array, array.nbytes)
+            recent.put((self.key, name, group), array, array.nbytes)
         return found
 
     def group_of(self, position: int) -> int:
@@ -169,7 +172,13 @@ class ParquetFile:
             raise BundleError(f"{self.path.name} lacks the columns {', '.join(missing)}")
         if not groups or not self.n_rows:
             return
-        small = self._cut(columns, groups)
+        yield from self._decoded(self._cut(columns, groups))
+
+    def decoded(self, small: bytes) -> Iterator[Any]:
+        """The first column of a Parquet file in memory, a batch of values after the other, within the limits."""
+        return (batch.column(0) for batch in self._decoded(small))
+
+    def _decoded(self, small: bytes) -> Iterator[Any]:
         from arro3.io import read_parquet
 
         decoded = 0
@@ -185,11 +194,11 @@ class ParquetFile:
             # A panic of the Rust reader over damaged data is no subclass of Exception.
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            raise self._damaged() from error
+            raise self.damaged() from error
 
     def _cut(self, columns: Sequence[str], groups: Sequence[int]) -> bytes:
         """A Parquet file of the given columns and row groups alone."""
-        out = bytearray(_MAGIC)
+        out = bytearray(PARQUET_MAGIC)
         budget = MAX_DECODED_BYTES
         new_groups: list[ThriftStruct] = []
         names = [name for name in self.names if name in columns]
@@ -198,14 +207,14 @@ class ParquetFile:
             for name in names:
                 for leaf in self._leaves[name]:
                     chunk = self._chunk(group, leaf)
-                    data = self._data[chunk.start : chunk.start + chunk.size]
+                    data = self.data[chunk.start : chunk.start + chunk.size]
                     budget -= check_pages(data, chunk.codec, budget)
                     entries.append(_moved(chunk.entry, len(out) - chunk.start))
                     out += data
             rows = self._group_rows[group]
             new_groups.append({1: (LIST, (STRUCT, entries)), 2: (I64, len(out)), 3: (I64, rows)})
         footer = self._small_footer(names, new_groups)
-        return bytes(out + footer + len(footer).to_bytes(4, "little") + _MAGIC)
+        return bytes(out + footer + len(footer).to_bytes(4, "little") + PARQUET_MAGIC)
 
     def _small_footer(self, names: Sequence[str], groups: list[ThriftStruct]) -> bytes:
         root: ThriftStruct = {**self._footer.schema[0], 5: (I32, len(names))}
@@ -219,7 +228,22 @@ class ParquetFile:
         }
         return thrift_bytes(fields)
 
-    def _chunk(self, group: int, leaf: int) -> _Chunk:
+    def element(self, name: str) -> ThriftStruct:
+        """The schema of a column; of one that is no list or struct, all of it."""
+        return self._elements[name][0]
+
+    def text_chunk(self, name: str, group: int) -> Chunk | None:
+        """The chunk of a flat column of optional or required text without a dictionary; None where it is another."""
+        if name not in self._leaves:
+            raise BundleError(f"{self.path.name} lacks the columns {name}")
+        schema = self._elements[name]
+        if len(schema) != 1 or schema[0].get(1) != (I32, _BYTE_ARRAY) or schema[0].get(3) not in _FLAT:
+            return None
+        chunk = self._chunk(group, self._leaves[name].start)
+        meta: ThriftStruct = chunk.entry[3][1]
+        return None if meta.get(11, (I64, 0))[1] > 0 else chunk
+
+    def _chunk(self, group: int, leaf: int) -> Chunk:
         try:
             entry = self._footer.chunk(group, leaf)
             meta: ThriftStruct = entry[3][1]
@@ -227,12 +251,12 @@ class ParquetFile:
             # Writers that use no dictionary may leave its offset out, or write 0.
             start = min(offset for key in (9, 11) if (offset := int(meta.get(key, (I64, 0))[1])) > 0)
         except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise self._damaged() from error
+            raise self.damaged() from error
         if codec not in _CODECS:
             raise BundleError(f"{self.path.name} is compressed by something else than zstd")
-        if size < 0 or start + size > len(self._data):
-            raise self._damaged()
-        return _Chunk(start, size, codec, entry)
+        if size < 0 or start + size > len(self.data):
+            raise self.damaged()
+        return Chunk(start, size, codec, entry)
 
 
 class IdColumn(Sequence[bytes]):
@@ -280,7 +304,7 @@ class IdColumn(Sequence[bytes]):
         return b"".join(self._checked(self._file.read([self._column], [group])[self._column]))
 
     def _checked(self, values: list[Any]) -> list[bytes]:
-        if any(not isinstance(value, bytes) or len(value) != ID_BYTES for value in values):
+        if values and (set(map(type, values)) != {bytes} or set(map(len, values)) != {ID_BYTES}):
             raise BundleError(f"{self._file.path.name} is damaged", hint="backfill verify names every damaged file")
         return values
 
@@ -317,12 +341,15 @@ def _joined(arrays: Sequence[Any]) -> Any:
 
 
 def _values(array: Any) -> list[Any]:
+    values: list[Any] = _numbered(array).to_pylist()
+    return values
+
+
+def _numbered(array: Any) -> Any:
+    """Times as microseconds and dates as days, anything else as it is."""
     from arro3.core import DataType
 
     kind = array.type
     if DataType.is_timestamp(kind):
-        array = array.cast(DataType.int64())
-    elif DataType.is_date32(kind):
-        array = array.cast(DataType.int32())
-    values: list[Any] = array.to_pylist()
-    return values
+        return array.cast(DataType.int64())
+    return array.cast(DataType.int32()) if DataType.is_date32(kind) else array

@@ -11,6 +11,7 @@ import numpy as np
 
 from backfill.errors import BundleError
 from backfill.recent import Recent
+from backfill.text_pages import read_cells
 from backfill.trees import iso, plain
 
 if TYPE_CHECKING:
@@ -99,31 +100,40 @@ def read_hits(places: Sequence[Place], filters: Filters | None = None) -> list[H
 
     Shown is the best visible occurrence among those that meet the filters.
     """
+    texts = _texts(places)
     by_segment: dict[str, list[int]] = defaultdict(list)
     for number, place in enumerate(places):
         by_segment[place.segment.name].append(number)
     hits: dict[int, Hit] = {}
     for numbers in by_segment.values():
         segment = places[numbers[0]].segment
-        hits.update(zip(numbers, _segment_hits(segment, [places[n] for n in numbers], filters), strict=True))
+        found = _segment_hits(segment, [places[n] for n in numbers], [texts[n] for n in numbers], filters)
+        hits.update(zip(numbers, found, strict=True))
     return [hits[number] for number in range(len(places))]
 
 
-def _segment_hits(segment: Segment, places: Sequence[Place], filters: Filters | None) -> list[Hit]:
+def _texts(places: Sequence[Place]) -> list[dict[str, Any]]:
+    """The verbatim text of each place by column; those of all segments are decoded at once."""
+    rows = [(place.segment.table("exchanges"), int(place.segment.docs.exchange_row[place.doc])) for place in places]
+    found = read_cells([(table, name, row) for table, row in rows for name in _EXCHANGE])
+    return [{name: found[table, name, row] for name in _EXCHANGE} for table, row in rows]
+
+
+def _segment_hits(
+    segment: Segment, places: Sequence[Place], texts: Sequence[dict[str, Any]], filters: Filters | None
+) -> list[Hit]:
     docs = segment.docs
     meets = _meets(segment, filters) if filters is not None and filters.on_occurrences else None
-    exchange_at = [int(docs.exchange_row[p.doc]) for p in places]
     object_at = [int(docs.object_row[p.doc]) for p in places]
     occurrence_at = [_occurrence(segment, p.doc, meets) for p in places]
-    exchanges = segment.table("exchanges").rows_at(_EXCHANGE, exchange_at)
     shown = [at for at in object_at if at >= 0]
     objects = segment.table("objects").rows_at(_OBJECT, shown) if shown else {}
     standing = [occurrence_rows(segment, p.doc) for p in places]
     occurrences = segment.table("occurrences").rows_at(OCCURRENCE_COLUMNS, [row for rows in standing for row in rows])
     try:
         return [
-            _hit(place, exchanges[x], objects.get(o), [occurrences[c], *(occurrences[r] for r in rows if r != c)])
-            for place, x, o, c, rows in zip(places, exchange_at, object_at, occurrence_at, standing, strict=True)
+            _hit(place, text, objects.get(o), [occurrences[c], *(occurrences[r] for r in rows if r != c)])
+            for place, text, o, c, rows in zip(places, texts, object_at, occurrence_at, standing, strict=True)
         ]
     except (KeyError, TypeError) as error:
         raise BundleError(f"segment {segment.name} holds a row that is none of its table's") from error

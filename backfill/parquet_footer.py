@@ -363,9 +363,7 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
         _write_struct(out, value)
     elif kind in (LIST, SET):
         item_kind, items = value
-        out.append(min(len(items), 15) << 4 | item_kind)
-        if len(items) >= 15:
-            _write_varint(out, len(items))
+        out += list_start(len(items), item_kind)
         for item in items:
             if item_kind in (BOOL_TRUE, BOOL_FALSE):
                 out.append(BOOL_TRUE if item else BOOL_FALSE)
@@ -384,3 +382,19 @@ def _write_varint(out: bytearray, n: int) -> None:
 
 def _zigzag(n: int) -> int:
     return n << 1 if n >= 0 else (-n << 1) - 1
+
+
+def number(n: int) -> bytes:
+    """An integer as the compact protocol writes it."""
+    out = bytearray()
+    _write_varint(out, _zigzag(n))
+    return bytes(out)
+
+
+def list_start(size: int, kind: int) -> bytes:
+    """What stands before the items of a list."""
+    out = bytearray()
+    out.append(min(size, 15) << 4 | kind)
+    if size >= 15:
+        _write_varint(out, size)
+    return bytes(out)

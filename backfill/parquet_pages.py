@@ -37,12 +37,16 @@ def check_pages(chunk: memoryview, codec: int, limit_bytes: int) -> int:
         if codec:
             levels, compressed = _levels(header)
             if compressed and stored > levels:
-                # Blocks may be cut short of 128 KiB, so the bound is loose; it stops bombs, not spread.
-                bound = zstd_bound(chunk[reader.pos + levels : reader.pos + stored])
-                if bound > 16 * decoded + (1 << 20):
-                    raise BundleError("a Parquet page would decode to far more than it says")
+                check_page(chunk[reader.pos + levels : reader.pos + stored], decoded, codec)
         pos = reader.pos + stored
     return total
+
+
+def check_page(data: memoryview, decoded: int, codec: int) -> None:
+    """Raises BundleError where a page's data could decode to far more than the `decoded` bytes that it says."""
+    # Blocks may be cut short of 128 KiB, so the bound is loose; it stops bombs, not spread.
+    if codec and zstd_bound(data) > 16 * decoded + (1 << 20):
+        raise BundleError("a Parquet page would decode to far more than it says")
 
 
 def _levels(header: ThriftStruct) -> tuple[int, bool]:

@@ -25,6 +25,10 @@ ID = pa.binary(16)
 TIME = pa.timestamp("us", tz="UTC")
 VERBATIM_ROW_GROUP = 256
 ROW_GROUP = 4096
+# Texts that a hit shows are written plain, in pages of their own that a reader can take alone (`text_pages`): the one
+# that holds a row is decoded in 0.1 ms, a row group of 256 in 1 to 2. It costs 15% of the table's bytes.
+PAGED_TEXTS = ("user_text", "agent_text", "thinking")
+PAGE_BYTES = 16 << 10
 
 _TOOL = pa.struct(
     [
@@ -214,13 +218,41 @@ def write_table(table: Table, rows: Iterable[Row], path: Path) -> int:
         compression="zstd",
         compression_level=3,
         version="2.6",
-        use_dictionary=True,
         write_statistics=False,
+        **_layout(table),
     ) as writer:
         for start in range(0, len(order), table.row_group) or (0,):
             group = [rows[at] for at in order[start : start + table.row_group]]
             writer.write_table(to_arrow(table, group), row_group_size=table.row_group)
     return len(order)
+
+
+def _layout(table: Table) -> dict[str, Any]:
+    """What a table's writer is told about dictionaries and pages."""
+    if table.row_group != VERBATIM_ROW_GROUP:
+        return {"use_dictionary": True}
+    return {
+        "use_dictionary": [
+            leaf
+            for column in table.schema
+            if column.name not in PAGED_TEXTS
+            for leaf in _leaves(column.name, column.type)
+        ],
+        "data_page_size": PAGE_BYTES,
+        # The size of a page is looked at after so many rows; by default a row group would be one.
+        "write_batch_size": 1,
+    }
+
+
+def _leaves(path: str, kind: Any) -> Iterator[str]:
+    """The paths of a column's leaves as Parquet names them."""
+    if pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_struct(kind):
+        for i in range(kind.num_fields):
+            yield from _leaves(f"{path}.{kind.field(i).name}", kind.field(i).type)
+    else:
+        yield path
 
 
 def read_table(table: Table, path: Path) -> list[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import backfill
+from backfill import hits as hits_module
 from backfill import trust
 from backfill.arrays import write_arrays
 from backfill.bundle import Bundle, read_manifest
@@ -67,14 +68,18 @@ def test_opening_reads_no_table(made: Fixture, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_searching_by_word_reads_verbatim_text_of_hits_alone(made: Fixture, monkeypatch: pytest.MonkeyPatch):
-    read = []
-    real = ParquetFile._batches
-    monkeypatch.setattr(
-        ParquetFile, "_batches", lambda self, c, g: read.append((self.path.parent.name, tuple(c))) or real(self, c, g)
-    )
+    read, by_group = [], []
+    real = hits_module.read_cells
+    batches = ParquetFile._batches
+    monkeypatch.setattr(hits_module, "read_cells", lambda cells: read.extend(cells) or real(cells))
+    monkeypatch.setattr(ParquetFile, "_batches", lambda self, c, g: by_group.extend(c) or batches(self, c, g))
     hits = Bundle.open(made.path).search("deadlock", mode="verbatim-bm25").hits
     assert len(hits) == 1
-    assert {segment for segment, names in read if "agent_text" in names} == {"2026-03"}
+    assert [(file.path.parent.name, name) for file, name, _ in read] == [
+        ("2026-03", "user_text"),
+        ("2026-03", "agent_text"),
+    ]
+    assert "agent_text" not in by_group
 
 
 def test_what_is_no_bundle_is_bad_usage(tmp_path: Path):
