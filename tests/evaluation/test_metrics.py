@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import pytrec_eval
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.errors import UsageError
@@ -40,6 +40,7 @@ docs = st.lists(st.sampled_from("abcdefghijklmnop"), unique=True, max_size=14)
 graded = st.dictionaries(st.sampled_from("abcdefghijklmnop"), st.integers(0, 3), min_size=1)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.dictionaries(st.sampled_from(["q1", "q2", "q3"]), st.tuples(docs, graded), min_size=1))
 def test_the_outside_scorer_agrees_on_written_runs(tmp_path_factory: pytest.TempPathFactory, cases: dict):
     path = tmp_path_factory.mktemp("run") / "one.trec"
