@@ -12,7 +12,10 @@ from pathlib import Path
 
 from bench.harness import Result, machine
 
-BENCHMARKS = ("scan", "distill", "mask", "merge", "bm25", "vectors", "query", "open", "size", "faults")
+BENCHMARKS = (
+    "scan", "distill", "mask", "tokens", "overhead", "extractive", "merge", "bm25",
+    "vectors", "query", "open", "size", "faults",
+)  # fmt: skip
 RESULTS = Path(__file__).with_name("results.csv")
 COLUMNS = ("at", "git", "machine", "name", "value", "unit", "peers", "limit", "ratio", "goal", "met", "notes")
 

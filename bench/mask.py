@@ -4,8 +4,8 @@ All four run through vLLM's own backend classes, on the same answers in the shap
 is filled and the token accepted, for 64 requests in flight, as the scheduler does it. Every turn of remembered masks
 starts with nothing remembered, so first visits count; the slow ones take the first answers of a turn only, for nothing
 of theirs depends on what was before. Vocabularies: SmolLM2's (49k) and one of 152k, of SmolLM2's tokens and made-up
-joins of them. Value: tokens a second with remembered masks at 152k; goals: 50 times stock outlines at least, and at most
-1.5 times the time of llguidance.
+joins of them. Value: tokens a second with remembered masks at 152k; goals: 50 times stock outlines at least, and 1.5
+times the time of llguidance at most.
 """
 
 from __future__ import annotations
