@@ -20,12 +20,12 @@ from backfill.engines.base import Answer, Request
 from backfill.text import sentence_spans, tokens_est
 from backfill.types import CLAIM_KINDS
 
-SCRIPTED_VERSION = 1
+SCRIPTED_VERSION = 2
 _FENCE = re.compile(r"^(~{4,})$(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _LISTED = re.compile(r"^(\d+)\. ", re.MULTILINE)
 _NUMBERED = re.compile(r"^\[(\d{1,2})\](?: \d{4}-\d{2}-\d{2})?$", re.MULTILINE)
 _WORD = re.compile(r"[a-z]{4,12}")
-_LABEL = re.compile(r"^(USER|AGENT|TOOL \d+ .*|INPUT|OUTPUT):$")
+_LABEL = re.compile(r"^(?:(?:USER|AGENT|OUTPUT):$|TOOL (?:\d+ )?\S*: |\[\.\.\. )")
 
 
 class ScriptedEngine:
@@ -53,6 +53,10 @@ class ScriptedEngine:
             "garbage_rate": self._garbage_rate,
             **{name: rate for name, rate in self._faults.items() if rate},
         }
+
+    def record(self) -> dict[str, Any]:
+        """Its name: nothing else runs."""
+        return {"engine": "scripted", "window": self.window}
 
     def submit(self, request: Request) -> None:
         """Makes the answer and holds it back."""
