@@ -56,10 +56,23 @@ def _are_near(one: Hit, other: Hit) -> bool:
     first, second = _words(one), _words(other)
     if first == second:
         return True
+    if _differ_much(first, second):
+        return False
     if list(filter(_is_telling, first)) != list(filter(_is_telling, second)):
         return False
     runs, others = _runs(first), _runs(second)
     return len(runs & others) >= MIN_SHARED * len(runs | others)
+
+
+def _differ_much(first: list[str], second: list[str]) -> bool:
+    """Whether so many words stand in one text alone that their runs cannot agree; most pairs differ so.
+
+    A run holds at most three words, so the runs that are not shared are at least a third of these words; shared runs
+    are at most those of the shorter text.
+    """
+    apart = len(set(first).symmetric_difference(second))
+    shared = max(min(len(first), len(second)) - 2, 1)
+    return shared < MIN_SHARED * (shared + apart / 3)
 
 
 def _words(hit: Hit) -> list[str]:

@@ -46,6 +46,8 @@ def bm25(
 ) -> Scores:
     """[units] scores of one field; 0 where no term stands. `k1` and `b` are the bundle's where None."""
     index, present = bundle.once(f"bm25:{field}:{k1}:{b}", _open_bm25, bundle, field, space, k1, b)
+    if len(present) == len(bundle.segments):
+        return index.total(terms)
     base = starts(bundle, space)
     total = np.zeros(int(base[-1]), np.float64)
     for number, scores in zip(present, index.scores(terms), strict=True):
@@ -82,7 +84,8 @@ def vector_space(bundle: Bundle, roles: Sequence[str], space: Space = "documents
 
 
 def _open_vectors(bundle: Bundle, roles: Sequence[str], space: Space) -> VectorSpace:
-    from backfill.vector_space import VectorSpace
+    from backfill.ann_files import open_ann
+    from backfill.vector_space import SHORTLIST_ABOVE_ROWS, VectorSpace
 
     if bundle.manifest.encoder is None:
         raise BundleError("the bundle has vectors, but names no encoder for them")
@@ -96,7 +99,8 @@ def _open_vectors(bundle: Bundle, roles: Sequence[str], space: Space) -> VectorS
                 raise BundleError(f"{segment.files[role].path} has {len(rows)} vectors for {len(units)} rows")
             files.append(rows)
             units_of.append(np.where(units >= 0, units + base[number], -1))
-    return VectorSpace(files, units_of, int(base[-1]))
+    many = sum(map(len, files)) > SHORTLIST_ABOVE_ROWS
+    return VectorSpace(files, units_of, int(base[-1]), open_ann(bundle, roles) if many else None)
 
 
 def _unit_of_row(segment: Segment, role: str) -> Units:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +28,13 @@ from backfill.recent import Recent
 Array = npt.NDArray[Any]
 Scores = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+_Gains: TypeAlias = tuple[npt.NDArray[np.int64], Scores]
 
-# Where a term stands is remembered, not what stands there: two views a segment, 10 KB for 24 segments.
-MAX_RECENT_TERMS = 1024
+# Rows and gains of the terms asked for last, 16 bytes for each row that holds one: a million rows.
+MAX_RECENT_BYTES = 16 << 20
 
-# A process that asks once finds its terms without signposts; reading these takes as long as 200 plain lookups.
-_PLAIN_LOOKUPS, _SIGNPOST_TERMS = 64, 16
+# A process that asks once finds its terms without their beginnings, which take as long as 300 plain lookups to read.
+_PLAIN_LOOKUPS = 64
 
 # All arrays of a field lie in one mapped file. Letting go of 24 files takes 0.1 ms, and reading again 1 ms.
 _SEARCHES_PER_RELEASE = 8
@@ -123,49 +123,75 @@ class FieldIndex:
         Raises BundleError where the postings of this term are damaged; only what is used is looked at, for reading
         all of them would undo the mapping.
         """
-        documents, counts = self.slice_of(term)
-        if len(documents) and not sound_postings(documents, counts):
+        number = self._find(_encoded(term), 0, self.n_terms)
+        documents, counts = self._slice(number)
+        if len(documents) and not (
+            sound_postings(documents, counts) and documents[0] >= 0 and documents[-1] < self.n_docs
+        ):
             raise _damaged(term)
         return documents, counts
 
-    def slice_of(self, term: str) -> tuple[npt.NDArray[np.int32], Array]:
-        """What `postings` gives, of which only the first and the last document are looked at."""
-        number = self._find(term.encode("utf-8", "surrogatepass"))
+    def slices_of(self, terms: Sequence[bytes], beginnings: npt.NDArray[np.uint64]) -> list[tuple[Array, Array]]:
+        """What `postings` gives for each term (UTF-8, with its `beginnings_of`), but nothing of it is looked at."""
+        self._lookups += len(terms)
+        if self._lookups > _PLAIN_LOOKUPS:
+            # The bounds are all that a search by the eight first bytes leaves to compare.
+            bounds = zip(
+                np.searchsorted(self._beginnings, beginnings, "left").tolist(),
+                np.searchsorted(self._beginnings, beginnings, "right").tolist(),
+                strict=True,
+            )
+            numbers = [self._find(term, low, high) for term, (low, high) in zip(terms, bounds, strict=True)]
+        else:
+            numbers = [self._find(term, 0, self.n_terms) for term in terms]
+        return [self._slice(number) for number in numbers]
+
+    def _slice(self, number: int) -> tuple[Array, Array]:
         if number < 0:
             return self._documents[:0], self._counts[:0]
         start, end = self._indptr[number], self._indptr[number + 1]
-        documents, counts = self._documents[start:end], self._counts[start:end]
-        if len(documents) != end - start or start < 0:
-            raise _damaged(term)
-        if len(documents) and (documents[0] < 0 or documents[-1] >= self.n_docs):
-            raise _damaged(term)
-        return documents, counts
+        documents = self._documents[start:end]
+        if start < 0 or len(documents) != end - start:
+            raise _damaged(bytes(self._term(number)).decode(errors="replace"))
+        return documents, self._counts[start:end]
 
     @cached_property
-    def _signposts(self) -> list[bytes]:
-        """Every sixteenth term, which C code searches: 4 KB for a thousand terms."""
-        terms, offsets = self._terms, self._term_offsets
-        return [terms[offsets[i] : offsets[i + 1]].tobytes() for i in range(0, self.n_terms, _SIGNPOST_TERMS)]
+    def _beginnings(self) -> npt.NDArray[np.uint64]:
+        """[V] the first eight bytes of each term as a number: in the order of the terms, which C code searches."""
+        offsets = np.asarray(self._term_offsets)
+        return beginnings_of(np.asarray(self._terms), offsets[:-1], np.diff(offsets))
 
-    def _find(self, term: bytes) -> int:
-        terms, offsets = self._terms, self._term_offsets
-        low, high = 0, self.n_terms
-        self._lookups += 1
-        if self._lookups > _PLAIN_LOOKUPS:
-            at = bisect_right(self._signposts, term)
-            low, high = max(at - 1, 0) * _SIGNPOST_TERMS, min(at * _SIGNPOST_TERMS, high)
+    def _term(self, number: int) -> bytes:
+        return self._terms[self._term_offsets[number] : self._term_offsets[number + 1]].tobytes()
+
+    def _find(self, term: bytes, low: int, high: int) -> int:
+        """The number of a term among those from `low` to before `high`, -1 where it is none of them."""
         while low < high:
             middle = (low + high) // 2
-            here = terms[offsets[middle] : offsets[middle + 1]].tobytes()
+            here = self._term(middle)
             if here == term:
                 return middle
             low, high = (middle + 1, high) if here < term else (low, middle)
         return -1
 
 
+def beginnings_of(terms: Array, starts: Array, lengths: Array) -> npt.NDArray[np.uint64]:
+    """[V] the first eight bytes of each term in `terms` [bytes] u1, zeros after its end, as a big-endian number."""
+    places = np.arange(8)
+    padded = np.append(terms, np.zeros(8, np.uint8))
+    first = padded.take(np.minimum(starts[:, None] + places, len(padded) - 1))
+    first[places >= lengths[:, None]] = 0
+    beginnings: npt.NDArray[np.uint64] = first.view(">u8").ravel().astype(np.uint64)
+    return beginnings
+
+
 def sound_postings(documents: npt.NDArray[Any], counts: Array) -> bool:
     """Whether documents rise and every count is at least 1; neither is empty."""
     return bool((documents[1:] > documents[:-1]).all()) and int(counts.min()) > 0
+
+
+def _encoded(term: str) -> bytes:
+    return term.encode("utf-8", "surrogatepass")
 
 
 def _damaged(term: str) -> BundleError:
@@ -183,8 +209,9 @@ class Bm25:
         self.total_length = sum(field.total_length for field in self.fields)
         sizes = [field.n_docs for field in self.fields]
         self._searches = 0
-        self._found: Recent[list[tuple[Array, Array]]] = Recent(MAX_RECENT_TERMS)
+        self._recent: Recent[_Gains] = Recent(MAX_RECENT_BYTES)
         self._starts = np.cumsum([0, *sizes[:-1]], dtype=np.int64)[: len(sizes)]
+        self._ends = self._starts + np.array(sizes, np.int64)
 
     def idf(self, df: int) -> float:
         """ln(1 + (N - df + 0.5) / (df + 0.5)), as Lucene has it: never negative."""
@@ -197,46 +224,61 @@ class Bm25:
         the query repeats weighs as often. Terms are added in sorted order, each from sums over all segments, so
         that the same row gets the same bits in any division into segments.
         """
-        total = self._total(terms)
+        total = self.total(terms)
         scores = [total[start : start + field.n_docs] for start, field in zip(self._starts, self.fields, strict=True)]
         for score, mask in zip(scores, masks or (), strict=bool(masks)):
             score[~mask] = 0.0
         return scores
 
-    def _total(self, terms: Sequence[str]) -> Scores:
+    def total(self, terms: Sequence[str]) -> Scores:
         """[rows of all segments] as `scores`; each term is one run over the postings of all segments."""
         total = np.zeros(self.n_docs)
-        for term, weight in sorted(Counter(terms).items()):
-            documents, counts = self._postings(term)
-            if not len(documents):
-                continue
-            tf = counts.astype(np.float64)
-            gain = self._norms.take(documents)
-            gain += tf
-            np.divide(tf, gain, out=gain)
-            gain *= weight * self.idf(len(documents))
-            total[documents] += gain
+        counted = sorted(Counter(terms).items())
+        gains = self._gains([term for term, _ in counted])
+        for term, weight in counted:
+            rows, gain = gains[term]
+            if len(rows):
+                total[rows] += gain * (weight * self.idf(len(rows)))
         self._searches += 1
         if self._searches % _SEARCHES_PER_RELEASE == 0:
             for field in self.fields:
                 release(field.lengths)
         return total
 
-    def _postings(self, term: str) -> tuple[npt.NDArray[np.int64], Array]:
-        """Rows of all segments, rising, that hold the term, and how often each does."""
-        found = self._found.get(term)
-        if found is None:
-            found = [field.slice_of(term) for field in self.fields]
-            self._found.put(term, found, 1)
-        sizes = [len(documents) for documents, _ in found]
-        if not any(sizes):
-            return np.zeros(0, np.int64), np.zeros(0, np.uint16)
-        documents = np.concatenate([documents for documents, _ in found], dtype=np.int64)
-        documents += np.repeat(self._starts, sizes)
-        counts = np.concatenate([counts for _, counts in found])
-        if not sound_postings(documents, counts):
+    def _gains(self, terms: Sequence[str]) -> dict[str, _Gains]:
+        """Per term the rows of all segments, rising, that hold it, and tf / (tf + norm) of each."""
+        known = {term: self._recent.get(term) for term in terms}
+        fresh = [term for term in terms if known[term] is None]
+        found: dict[str, _Gains] = {term: gains for term, gains in known.items() if gains is not None}
+        if not fresh:
+            return found
+        encoded = [_encoded(term) for term in fresh]
+        lengths = np.array([len(term) for term in encoded])
+        beginnings = beginnings_of(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths) - lengths, lengths)
+        by_field = [field.slices_of(encoded, beginnings) for field in self.fields]
+        for at, term in enumerate(fresh):
+            gains = found[term] = self._gains_of(term, [slices[at] for slices in by_field])
+            self._recent.put(term, gains, 16 * len(gains[0]))
+        return found
+
+    def _gains_of(self, term: str, slices: Sequence[tuple[Array, Array]]) -> _Gains:
+        sizes = np.array([len(documents) for documents, _ in slices], np.int64)
+        held = np.flatnonzero(sizes)
+        if not len(held):
+            return np.zeros(0, np.int64), np.zeros(0)
+        rows = np.concatenate([slices[at][0] for at in held.tolist()], dtype=np.int64)
+        counts = np.concatenate([slices[at][1] for at in held.tolist()])
+        past = np.cumsum(sizes[held])
+        first = past - sizes[held]
+        # Rising in each segment and between its first and last row: rising overall, once both ends are in place.
+        inside = (rows[first] >= 0) & (rows[past - 1] < (self._ends - self._starts)[held])
+        rows += np.repeat(self._starts[held], sizes[held])
+        if not (inside.all() and sound_postings(rows, counts)):
             raise _damaged(term)
-        return documents, counts
+        tf = counts.astype(np.float64)
+        gain = self._norms.take(rows)
+        gain += tf
+        return rows, np.divide(tf, gain, out=gain)
 
     @cached_property
     def _norms(self) -> Scores:

@@ -9,6 +9,7 @@ and a mask applies before anything is ranked. Deliberately absent: files of its 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,8 +18,9 @@ import numpy.typing as npt
 from backfill.arrays import release
 from backfill.indexes.vectors import F16, F32, I64, Mask
 
-# Words of 64 signs for as many rows at a time as stay in a core's second cache: 16,384 x 8 bytes = 128 KiB.
-_BLOCK_ROWS = 16_384
+# Rows at a time of which the bits stay in a core's second cache: 4,096 x 48 bytes = 192 KiB.
+_BLOCK_ROWS = 4096
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
 # Rows that the coarser measure lets through for each row wanted.
 _BY_DISTANCE = 4
 
@@ -31,12 +33,14 @@ class Shortlist:
         self.n_rows = sum(len(rows) for rows in files)
         self._dim = files[0].shape[1] if files else 0
         n_words = -(-self._dim // 64)
-        self._words = np.zeros((n_words, self.n_rows), np.uint64)
+        # A row's bits lie together: what is ranked further is gathered by rows.
+        self._codes = np.zeros((self.n_rows, 8 * n_words), np.uint8)
+        self._searches = 0
         start = 0
         for rows in files:
             for at in range(0, len(rows), _BLOCK_ROWS):
                 block = rows[at : at + _BLOCK_ROWS]
-                self._words[:, start + at : start + at + len(block)] = _signs(block, n_words).T
+                self._codes[start + at : start + at + len(block)] = _signs(block, 8 * n_words)
             release(rows)
             start += len(rows)
 
@@ -63,29 +67,47 @@ class Shortlist:
         return best
 
     def _signed_sums(self, query: F32, rows: I64) -> F32:
-        """[len(rows)] sum of the query's numbers where a row's sign is plus, which orders as sign(row) . query does."""
-        packed = np.ascontiguousarray(self._words[:, rows].T).view(np.uint8)
-        signs = np.unpackbits(packed, axis=1, count=self._dim).astype(np.float32)
-        # Not matmul: a row's sum must not depend on its neighbours.
-        sums: F32 = np.einsum("nd,d->n", signs, query)
+        """[len(rows)] sum of the query's numbers where a row's sign is plus, which orders as sign(row) . query does.
+
+        Eight numbers at a time: their 256 sums stand in a table, and a byte of a row's signs picks one.
+        """
+        eights = np.zeros(8 * self._codes.shape[1], np.float32)
+        eights[: self._dim] = query
+        # Not matmul: a sum must not depend on how many others are made beside it.
+        table = np.einsum("ge,be->gb", eights.reshape(-1, 8), _BITS)
+        places = self._codes[rows].astype(np.int64)
+        places += np.arange(0, table.size, 256)
+        sums: F32 = table.ravel().take(places).sum(axis=1)
         return sums
 
-    def _distances(self, query: F32) -> npt.NDArray[np.uint16]:
-        """[n_rows] in how many signs each row differs from the query [D]."""
-        wanted = _signs(query.astype("<f2")[None], len(self._words))[0]
-        distances = np.zeros(self.n_rows, np.uint16)
-        differ = np.empty(_BLOCK_ROWS, np.uint64)
+    def _distances(self, query: F32) -> npt.NDArray[np.int32]:
+        """[n_rows] in how many signs each row differs from the query [D].
+
+        FAISS counts three times as fast as numpy does; a process that searches once is spared its import (0.2 s).
+        """
+        wanted = _signs(query.astype("<f2")[None], self._codes.shape[1])
+        self._searches += 1
+        if self._searches == 1 and "faiss" not in sys.modules:
+            return self._distances_by_numpy(wanted)
+        import faiss
+
+        distances = np.empty(self.n_rows, np.int32)
+        pointers = (faiss.swig_ptr(array) for array in (wanted, self._codes))
+        faiss.hammings(*pointers, 1, self.n_rows, self._codes.shape[1], faiss.swig_ptr(distances))
+        return distances
+
+    def _distances_by_numpy(self, wanted: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+        distances = np.empty(self.n_rows, np.int32)
+        words, wanted_words = self._codes.view(np.uint64), wanted.view(np.uint64)
         for start in range(0, self.n_rows, _BLOCK_ROWS):
-            here = distances[start : start + _BLOCK_ROWS]
-            for word, signs in zip(self._words, wanted, strict=True):
-                np.bitwise_xor(word[start : start + _BLOCK_ROWS], signs, out=differ[: len(here)])
-                here += np.bitwise_count(differ[: len(here)])
+            differ = words[start : start + _BLOCK_ROWS] ^ wanted_words
+            np.bitwise_count(differ).sum(axis=1, dtype=np.int32, out=distances[start : start + _BLOCK_ROWS])
         return distances
 
 
-def _signs(rows: F16, n_words: int) -> npt.NDArray[np.uint64]:
-    """[N, n_words] the signs of the rows, bits beyond the last number 0."""
+def _signs(rows: F16, n_bytes: int) -> npt.NDArray[np.uint8]:
+    """[N, n_bytes] the signs of the rows, bits beyond the last number 0."""
     packed = np.packbits(rows.view(np.int16) >= 0, axis=1)
-    padded = np.zeros((len(rows), 8 * n_words), np.uint8)
+    padded = np.zeros((len(rows), n_bytes), np.uint8)
     padded[:, : packed.shape[1]] = packed
-    return padded.view(np.uint64)
+    return padded

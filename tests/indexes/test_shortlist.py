@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backfill.indexes.shortlist import Shortlist
+from backfill.indexes.shortlist import Shortlist, _signs
 from backfill.indexes.vectors import NumpyIndex, open_vectors, widened, write_vectors
 
 
@@ -24,7 +24,11 @@ def test_distances_are_numbers_of_different_signs(dim: int) -> None:
     rows, query = clustered(70, dim, dim), clustered(1, dim, 99)[0].astype(np.float32)
     expected = ((rows >= 0) != (query.astype("<f2") >= 0)).sum(axis=1)
     for files in ([rows], [rows[:1], rows[1:40], rows[40:40], rows[40:]]):
-        assert Shortlist(files)._distances(query).tolist() == expected.tolist()
+        shortlist = Shortlist(files)
+        assert shortlist._distances(query).tolist() == expected.tolist()
+        assert shortlist._distances_by_numpy(_signs(query.astype("<f2")[None], 8 * -(-dim // 64))).tolist() == (
+            expected.tolist()
+        )
 
 
 def test_the_list_is_made_by_distance_and_then_by_signed_sums_within_the_mask() -> None:
