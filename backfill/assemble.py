@@ -35,6 +35,29 @@ class Caps:
     input_bytes: int
 
 
+class Link:
+    """What others need of an exchange: its stream, and the content of its last part that is complete.
+
+    It outlives the exchange: records that come later may lead here until the unit ends.
+    """
+
+    __slots__ = ("content", "stream")
+
+    def __init__(self, stream: object) -> None:
+        self.stream = stream
+        self.content: bytes | None = None
+
+
+class Joined:
+    """What is left of a part once it is complete: of a million records each needs the id of its exchange alone."""
+
+    __slots__ = ("exchange_id", "link")
+
+    def __init__(self, exchange_id: bytes, link: Link) -> None:
+        self.exchange_id = exchange_id
+        self.link = link
+
+
 class OpenTool:
     """A tool call whose result may still come, or a result without its call (`called` is False)."""
 
@@ -94,17 +117,17 @@ class OpenPart:
     """One part of an exchange. Its `fate` is shared by all records that joined it."""
 
     __slots__ = (
-        "added", "agent_bytes", "agent_texts", "branch", "byte_end", "byte_start", "closed_n", "content", "cwd",
-        "ended_at", "exchange", "exchange_id", "fate", "model", "n_records", "n_turns", "number", "project",
-        "started_at", "thinking", "title", "tools", "tz_assumed", "user_bytes",
+        "added", "agent_bytes", "agent_texts", "branch", "byte_end", "byte_start", "closed_n", "cwd", "ended_at",
+        "exchange", "exchange_id", "fate", "link", "model", "n_records", "n_turns", "number", "project", "started_at",
+        "thinking", "title", "tools", "tz_assumed", "user_bytes",
     )  # fmt: skip
 
     def __init__(self, exchange: OpenExchange, number: int, record: Record) -> None:
         self.exchange = exchange
+        self.link = exchange.link
         self.number = number
         self.fate = Fate("part_of", owner=self)
         self.exchange_id = b""
-        self.content = b""
         self.agent_texts: list[str] = []
         self.thinking: list[str] = []
         self.tools: list[OpenTool] = []
@@ -132,25 +155,26 @@ class OpenPart:
         self.agent_texts.append(text)
 
     def release(self) -> None:
-        """Lets go of the texts after the row was made: ledger and links still hold the part."""
+        """Lets the ledger go on with what it needs, and lets go of the texts after the row was made."""
+        self.fate.settle("part_of", Joined(self.exchange_id, self.link))
         for tool in self.tools:
             tool.arguments = tool.head = tool.tail = ""
         self.agent_texts = self.thinking = self.added = NOTHING
         self.tools = NOTHING
 
     def row(self, previous: bytes | None) -> Exchange:
-        """The exchange row after an exchange of content `previous`; fixes `content` and `exchange_id`."""
+        """The exchange row after an exchange of content `previous`; fixes `exchange_id`."""
         user_text = JOIN.join([t for t in (self.exchange.prompt_text(self.number), *self.added) if t])
         agent_text = JOIN.join(self.agent_texts)
         tools = tuple(tool.row() for tool in self.tools)
-        self.content = content_id(user_text, agent_text, self.number, tools)
-        self.exchange_id = exchange_id(self.content, previous)
+        content = content_id(user_text, agent_text, self.number, tools)
+        self.exchange_id = exchange_id(content, previous)
         added_bytes = sum(len(t.encode()) + len(JOIN) for t in self.added)
         if self.added and not self.user_bytes:
             added_bytes -= len(JOIN)
         return Exchange(
             self.exchange_id,
-            self.content,
+            content,
             previous,
             user_text,
             agent_text,
@@ -166,16 +190,15 @@ class OpenPart:
 class OpenExchange:
     """An exchange that may still grow, in its last part."""
 
-    __slots__ = ("anchor", "content", "has_agent", "part", "previous", "prompts", "stream", "turns")
+    __slots__ = ("anchor", "has_agent", "link", "part", "previous", "prompts", "turns")
 
-    def __init__(self, stream: object, anchor: str, prompt: str, previous: OpenExchange | None, record: Record) -> None:
-        self.stream = stream
+    def __init__(self, stream: object, anchor: str, prompt: str, previous: Link | None, record: Record) -> None:
+        self.link = Link(stream)
         self.anchor = anchor
         self.prompts = [prompt]
         self.previous = previous
         self.has_agent = False
         self.turns: set[str] = set()
-        self.content: bytes | None = None  # of the last part that is complete
         self.part = OpenPart(self, 0, record)
 
     def prompt_text(self, part: int) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from backfill.assemble import OpenPart
-from backfill.spill import ExchangeRows
+from backfill.spill import SpilledRows, exchange_rows, occurrence_rows
 from backfill.streams import Stream
-from backfill.types import Occurrence
+from backfill.types import Exchange, Occurrence
 
 
 @dataclass(slots=True)
@@ -21,9 +21,10 @@ class Emitted:
     source: str
     scan_version: int
     default_project: str = ""
-    exchanges: ExchangeRows = field(default_factory=ExchangeRows)
-    occurrences: list[Occurrence] = field(default_factory=list)
-    _places: dict[bytes, list[int]] = field(default_factory=dict)
+    exchanges: SpilledRows[Exchange] = field(default_factory=exchange_rows)
+    occurrences: SpilledRows[Occurrence] = field(default_factory=occurrence_rows)
+    _first: dict[bytes, int] = field(default_factory=dict)  # where the row of an id stands
+    _more: dict[bytes, list[int]] = field(default_factory=dict)  # and others of that id, which are rare
 
     def take(self, part: OpenPart, stream: Stream, *, is_open: bool) -> None:
         """Makes the rows of a part and lets go of its texts."""
@@ -31,15 +32,12 @@ class Emitted:
         if part.number == 0:
             previous = exchange.previous.content if exchange.previous is not None else None
         else:
-            previous = exchange.content
+            previous = exchange.link.content
         row = part.row(previous)
         stream.forget_calls(part)
         part.release()
-        exchange.content = row.content_id
-        places = self._places.setdefault(row.exchange_id, [])
-        if not any(self.exchanges[place] == row for place in places):
-            places.append(len(self.exchanges))
-            self.exchanges.append(row)
+        exchange.link.content = row.content_id
+        self._add(row)
         self.occurrences.append(
             Occurrence(
                 self.agent,
@@ -64,3 +62,14 @@ class Emitted:
                 part.tz_assumed,
             )
         )
+
+    def _add(self, row: Exchange) -> None:
+        """Adds a row unless an equal one is there."""
+        place = len(self.exchanges)
+        first = self._first.setdefault(row.exchange_id, place)
+        if first != place:
+            more = self._more.get(row.exchange_id, [])
+            if any(self.exchanges[at] == row for at in (first, *more)):
+                return
+            self._more[row.exchange_id] = [*more, place]
+        self.exchanges.append(row)

@@ -6,12 +6,15 @@ rows tile their files and name exchanges that exist. Deliberately absent: conten
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from operator import itemgetter
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from backfill.types import LedgerRow, LedgerState
+
+Outcome: TypeAlias = tuple[LedgerState, str, bytes | None]
+"""State, reason and ref of a run of bytes."""
 
 
 class Owner(Protocol):
@@ -40,7 +43,7 @@ class Fate:
         """Replaces what was provisionally said."""
         self.state, self.reason, self.owner = state, "", owner
 
-    def outcome(self) -> tuple[LedgerState, str, bytes | None]:
+    def outcome(self) -> Outcome:
         """(state, reason, ref) as they stand."""
         if self.original is not None:
             state, reason, ref = self.original.outcome()
@@ -53,7 +56,10 @@ class LedgerBuilder:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self._runs: list[tuple[int, int, Fate]] = []  # (byte_end, n_records, fate)
+        # Runs, column by column: there may be one a record.
+        self._ends = array("q")
+        self._counts = array("q")
+        self._fates: list[Fate] = []
         self._scattered = False
         self._last: Fate | None = None  # of the last run
 
@@ -62,38 +68,43 @@ class LedgerBuilder:
         if scattered:
             self._scattered = True
         elif fate is self._last:
-            self._runs[-1] = (byte_end, self._runs[-1][1] + 1, fate)
+            self._ends[-1] = byte_end
+            self._counts[-1] += 1
             return
-        self._last = fate
-        self._runs.append((byte_end, 1, fate))
+        self._append(byte_end, 1, fate)
 
     def cover(self, byte_end: int, fate: Fate) -> None:
         """Bytes without records, up to `byte_end`."""
-        self._last = fate
-        self._runs.append((byte_end, 0, fate))
+        self._append(byte_end, 0, fate)
 
     def refs(self) -> frozenset[bytes]:
         """The exchanges that are complete so far."""
-        found = (fate.outcome()[2] for _, _, fate in self._runs)
+        found = (fate.outcome()[2] for fate in self._fates)
         return frozenset(ref for ref in found if ref)
 
     def rows(self, size_bytes: int, file_digest: bytes) -> list[LedgerRow]:
         """The rows, tiling [0, size_bytes); bytes after the last record go to it."""
-        runs: list[tuple[int, int, LedgerState, str, bytes | None]] = []
-        for end, n, fate in sorted(self._runs, key=itemgetter(0)) if self._scattered else self._runs:
-            outcome = fate.outcome()
-            if runs and runs[-1][2:] == outcome:
-                runs[-1] = (end, runs[-1][1] + n, *outcome)
-            else:
-                runs.append((end, n, *outcome))
-        if not runs:
-            runs.append((size_bytes, 0, "skipped", "empty", None))
-        runs[-1] = (size_bytes, *runs[-1][1:])
-        starts = [0, *(run[0] for run in runs)]
-        return [
-            LedgerRow(self.source, start, end, n, state, reason, ref, file_digest)
-            for start, (end, n, state, reason, ref) in zip(starts, runs, strict=False)
-        ]
+        rows: list[LedgerRow] = []
+        start = end = records = 0
+        said: Outcome | None = None  # of the run from `start` to `end`
+        order = range(len(self._ends))
+        for at in sorted(order, key=self._ends.__getitem__) if self._scattered else order:
+            outcome = self._fates[at].outcome()
+            if said is not None and outcome != said:
+                rows.append(LedgerRow(self.source, start, end, records, *said, file_digest))
+                start, records = end, 0
+            said = outcome
+            end = self._ends[at]
+            records += self._counts[at]
+        said = said or ("skipped", "empty", None)
+        rows.append(LedgerRow(self.source, start, size_bytes, records, *said, file_digest))
+        return rows
+
+    def _append(self, byte_end: int, n_records: int, fate: Fate) -> None:
+        self._last = fate
+        self._ends.append(byte_end)
+        self._counts.append(n_records)
+        self._fates.append(fate)
 
 
 def check(

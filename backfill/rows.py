@@ -5,8 +5,11 @@ Light: neither pyarrow nor arro3 is named here. Times arrive as integers in micr
 
 from __future__ import annotations
 
+import heapq
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from backfill.ids import row_bytes
@@ -53,6 +56,7 @@ SORT_KEYS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "tombstones": lambda r: (r.exchange_id,),
     "superseded": lambda r: (r.claim_id, r.superseded_by),
 }
+RUN_ROWS = 16_384
 _LISTS = frozenset({"exchange_ids", "text_paths"})
 
 
@@ -71,18 +75,34 @@ def sort_rows(table: str, rows: Iterable[Row]) -> list[Any]:
 
 
 def canonical_order(table: str, rows: Sequence[Row]) -> list[int]:
-    """Positions of the distinct rows in the order of `sort_rows`. Keys alone are held, rows may lie elsewhere."""
+    """Positions of the distinct rows in the order of `sort_rows`.
+
+    Rows may lie elsewhere: of any sequence but a list, the keys of RUN_ROWS at the most are held, whose order is merged
+    with that of the others.
+    """
     key = SORT_KEYS[table]
-    keys = list(map(key, rows))
+    keyed: Iterable[tuple[tuple[Any, ...], int]]
+    if isinstance(rows, list) or len(rows) <= RUN_ROWS:
+        keys = list(map(key, rows))
+        ordered = sorted(range(len(keys)), key=keys.__getitem__)
+        keyed = zip(map(keys.__getitem__, ordered), ordered, strict=True)
+    else:
+        runs = [_sorted_run(key, rows, start) for start in range(0, len(rows), RUN_ROWS)]
+        keyed = heapq.merge(*(((key(rows[at]), at) for at in run) for run in runs))
     order: list[int] = []
-    for _, tied in groupby(sorted(range(len(keys)), key=keys.__getitem__), keys.__getitem__):
-        same = list(tied)
+    for _, tied in groupby(keyed, itemgetter(0)):
+        same = [at for _, at in tied]
         if len(same) == 1:  # the bytes of a row are made only where they decide something
             order.append(same[0])
         else:
             distinct = {row_bytes(rows[at]): at for at in same}
             order += [distinct[data] for data in sorted(distinct)]
     return order
+
+
+def _sorted_run(key: Callable[[Any], tuple[Any, ...]], rows: Sequence[Row], start: int) -> array[int]:
+    keys = [key(rows[at]) for at in range(start, min(start + RUN_ROWS, len(rows)))]
+    return array("q", (start + at for at in sorted(range(len(keys)), key=keys.__getitem__)))
 
 
 def _cells(name: str, values: Sequence[Any]) -> Sequence[Any]:

@@ -31,10 +31,10 @@ from backfill.sources.checkpoint import Checkpoint
 from backfill.sources.registry import reader_named
 from backfill.sources.result import UnitResult
 from backfill.sources.units import UnitFile, gather
-from backfill.spill import ExchangeRows
+from backfill.spill import exchange_rows, joined, ledger_rows, occurrence_rows
 from backfill.totals import scan_summary as scan_summary
 from backfill.totals import shard_stats
-from backfill.types import Exchange, LedgerRow
+from backfill.types import LedgerRow
 
 STAGE_VERSION = 1
 _LARGE_BYTES = 64 << 20
@@ -157,9 +157,9 @@ def _scan_shard(run: RunDir, plan: Plan, shard: int, should_stop: Callable[[], b
     writers: dict[tuple[str, str], Callable[[Path], int]] = {
         (table.name, ".parquet"): partial(tables.write_table, table, rows)
         for table, rows in (
-            (tables.EXCHANGES, _exchanges(results)),
-            (tables.OCCURRENCES, [row for result in results for row in result.occurrences]),
-            (tables.LEDGER, [row for result in results for row in result.ledger]),
+            (tables.EXCHANGES, joined([result.exchanges for result in results], exchange_rows())),
+            (tables.OCCURRENCES, joined([result.occurrences for result in results], occurrence_rows())),
+            (tables.LEDGER, joined([result.ledger for result in results], ledger_rows())),
         )
     }
     kept = [(unit.root, result.kept) for unit, result in zip(plan.scan_shards[shard].units, results, strict=True)]
@@ -248,12 +248,3 @@ def _read_files(
         checkpoint=checkpoint,
         keep=True,
     )
-
-
-def _exchanges(results: Sequence[UnitResult]) -> Sequence[Exchange]:
-    if len(results) == 1:
-        return results[0].exchanges
-    rows = ExchangeRows()
-    for result in results:
-        rows.extend(result.exchanges)
-    return rows.settled()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from backfill.assemble import NOTHING, Caps, OpenExchange, OpenPart
+from backfill.assemble import Caps, OpenExchange, OpenPart
 from backfill.emit import Emitted
 from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
@@ -39,7 +39,6 @@ SEGMENT_VERSION = 1
 OWN_MARKER = "backfill-distill/"
 # What a segmenter is made with, or yields.
 _FIXED = frozenset(("exchanges", "occurrences", "_acts", "_caps", "_emitted", "_redactor", "_split_bytes"))
-_NO_TURNS: set[str] = set()  # of exchanges that are complete, one for all: there may be a million
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +228,6 @@ class Segmenter:
         if closed is not None:
             stream.sink(closed.part)
             self._emitted.take(closed.part, stream, is_open=False)
-            closed.prompts, closed.turns = NOTHING, _NO_TURNS  # links hold the exchange until the unit ends
 
     # -- the agent ------------------------------------------------------------------------------------------------
 

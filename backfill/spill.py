@@ -1,4 +1,4 @@
-"""Exchange rows that may be more than memory: beyond a budget they lie in a nameless temporary file.
+"""Rows that may be more than memory: beyond a budget they lie in a nameless temporary file.
 
 A unit of hundreds of megabytes of conversation is read with what one of tens needs. Rows come back in the order in
 which they were added, or by position. Deliberately absent: sorting and removing copies, which need keys alone.
@@ -10,47 +10,51 @@ import os
 import tempfile
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Generic, TypeVar, overload
 
 import msgspec
 
-from backfill.types import Exchange
+from backfill.types import Exchange, LedgerRow, Occurrence, Row
 
-BUDGET_BYTES = 24 << 20
+BUDGET_BYTES = 12 << 20
+_PLACES_BUDGET_BYTES = 4 << 20
+_OCCURRENCE_BYTES = 600
+_LEDGER_BYTES = 250
 _BLOCK_BYTES = 1 << 20
+R = TypeVar("R", bound=Row)
 
 
-class ExchangeRows(Sequence[Exchange]):
-    """A growing sequence of rows. `budget_bytes` of text stay in memory, estimated as one byte a character."""
+class SpilledRows(Sequence[R], Generic[R]):
+    """A growing sequence of rows of one kind, of which about `budget_bytes` stay in memory; `size_of` estimates one."""
 
-    def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
+    def __init__(self, kind: type[R], size_of: Callable[[R], int], budget_bytes: int) -> None:
+        self._size_of = size_of
         self._budget = budget_bytes
-        self._held: list[Exchange] = []
+        self._held: list[R] = []
         self._held_bytes = 0
         self._file: IO[bytes] | None = None
         self._ends = array("q", [0])  # of the rows in the file
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(Exchange)
+        self._decoder = msgspec.msgpack.Decoder(kind)
 
-    def append(self, row: Exchange) -> None:
+    def append(self, row: R) -> None:
         """Adds a row; writes all that are held to the file when they pass the budget. Raises OSError."""
         self._held.append(row)
-        self._held_bytes += len(row.user_text) + len(row.agent_text) + len(row.thinking) + 500
-        self._held_bytes += sum(len(t.head) + len(t.tail) + len(t.input) + 300 for t in row.tools)
+        self._held_bytes += self._size_of(row)
         if self._held_bytes > self._budget:
             self._spill()
 
-    def extend(self, rows: Iterable[Exchange]) -> None:
+    def extend(self, rows: Iterable[R]) -> None:
         """Adds rows."""
         for row in rows:
             self.append(row)
 
-    def __iadd__(self, rows: Iterable[Exchange]) -> ExchangeRows:
+    def __iadd__(self, rows: Iterable[R]) -> SpilledRows[R]:
         self.extend(rows)
         return self
 
-    def settled(self) -> ExchangeRows | list[Exchange]:
+    def settled(self) -> SpilledRows[R] | list[R]:
         """The rows as a list where they are all in memory, else these."""
         return self._held if self._file is None else self
 
@@ -58,10 +62,10 @@ class ExchangeRows(Sequence[Exchange]):
         return len(self._ends) - 1 + len(self._held)
 
     @overload
-    def __getitem__(self, at: int) -> Exchange: ...
+    def __getitem__(self, at: int) -> R: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Exchange]: ...
-    def __getitem__(self, at: int | slice) -> Exchange | list[Exchange]:
+    def __getitem__(self, at: slice) -> list[R]: ...
+    def __getitem__(self, at: int | slice) -> R | list[R]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
         position = at + len(self) if at < 0 else at
@@ -73,7 +77,7 @@ class ExchangeRows(Sequence[Exchange]):
         start, end = self._ends[position], self._ends[position + 1]
         return self._decoder.decode(os.pread(self._file.fileno(), end - start, start))
 
-    def __iter__(self) -> Iterator[Exchange]:
+    def __iter__(self) -> Iterator[R]:
         return (self[i] for i in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
@@ -97,3 +101,32 @@ class ExchangeRows(Sequence[Exchange]):
             self._ends.append(end)
         self._file.flush()
         self._held, self._held_bytes = [], 0
+
+
+def exchange_rows(budget_bytes: int = BUDGET_BYTES) -> SpilledRows[Exchange]:
+    """Rows of exchanges; their texts are taken as one byte a character."""
+    return SpilledRows(Exchange, _exchange_bytes, budget_bytes)
+
+
+def occurrence_rows(budget_bytes: int = _PLACES_BUDGET_BYTES) -> SpilledRows[Occurrence]:
+    """Rows of occurrences."""
+    return SpilledRows(Occurrence, lambda _: _OCCURRENCE_BYTES, budget_bytes)
+
+
+def ledger_rows(budget_bytes: int = _PLACES_BUDGET_BYTES) -> SpilledRows[LedgerRow]:
+    """Rows of a ledger."""
+    return SpilledRows(LedgerRow, lambda _: _LEDGER_BYTES, budget_bytes)
+
+
+def joined(parts: Sequence[Sequence[R]], rows: SpilledRows[R]) -> Sequence[R]:
+    """The rows of all parts, collected in `rows`; of a single part just these."""
+    if len(parts) == 1:
+        return parts[0]
+    for part in parts:
+        rows.extend(part)
+    return rows.settled()
+
+
+def _exchange_bytes(row: Exchange) -> int:
+    texts = len(row.user_text) + len(row.agent_text) + len(row.thinking) + 500
+    return texts + sum(len(t.head) + len(t.tail) + len(t.input) + 300 for t in row.tools)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backfill.assemble import OpenExchange, OpenPart, OpenTool
+from backfill.assemble import Joined, Link, OpenExchange, OpenPart, OpenTool
 from backfill.ledger import Fate
 from backfill.privacy import Redactor
 from backfill.records import Record, ToolResult, ToolUse
@@ -141,7 +141,7 @@ class Links:
     def __init__(self) -> None:
         self._fates: dict[str, Fate] = {}
         # where a record that joined nothing leads to: an exchange, None for a root; absent where nobody knows
-        self._leads: dict[str, OpenExchange | None] = {}
+        self._leads: dict[str, Link | None] = {}
 
     def fate(self, uuid: str) -> Fate | None:
         """What became of the record of that id, if it was read."""
@@ -159,34 +159,38 @@ class Links:
         if known:
             self._leads[record.uuid] = found
 
-    def lead(self, parent: str, stream: Stream) -> tuple[bool, OpenExchange | None]:
+    def lead(self, parent: str, stream: Stream) -> tuple[bool, Link | None]:
         """(known, exchange or None for a root) of the record `parent`, as seen from a stream."""
         fate = self._fates.get(parent)
-        if fate is not None and isinstance(fate.owner, OpenPart) and fate.state == "part_of":
-            found: OpenExchange | None = fate.owner.exchange
+        if fate is not None and isinstance(fate.owner, (OpenPart, Joined)) and fate.state == "part_of":
+            found: Link | None = fate.owner.link
         elif parent in self._leads:
             found = self._leads[parent]
         else:
             return False, None
         return (found is None or found.stream is stream), found
 
-    def previous(self, stream: Stream, record: Record) -> OpenExchange | None:
+    def previous(self, stream: Stream, record: Record) -> Link | None:
         """The exchange before the one that `record` opens: by its links, else by file order."""
+        running = stream.running.link if stream.running is not None else None
         if not record.linked:
-            return stream.running
+            return running
         if record.parent is None:
-            return stream.running if stream.after_compaction else None
+            return running if stream.after_compaction else None
         known, found = self.lead(record.parent, stream)
-        return found if known else stream.running
+        return found if known else running
 
     def compacted(self, stream: Stream, record: Record, parent: str | None) -> None:
         """A compaction leads to the exchange of the record that it continues, else to the running one."""
         stream.after_compaction = True
         parent = parent or record.parent
         known, found = self.lead(parent, stream) if parent else (False, None)
-        lead = found if known and found is not None else stream.running
-        if record.uuid and lead is not None:
-            self._leads[record.uuid] = lead
+        if not known:
+            found = None
+        if found is None and stream.running is not None:
+            found = stream.running.link
+        if record.uuid and found is not None:
+            self._leads[record.uuid] = found
 
 
 def _append(part: OpenPart, queued: QueuedText) -> None:

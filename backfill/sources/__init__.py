@@ -90,7 +90,7 @@ def read_unit(
     return UnitResult(
         reader.name,
         segmenter.exchanges.settled(),
-        segmenter.occurrences,
+        segmenter.occurrences.settled(),
         _rows(segmenter.ledger, unit),
         dict(redactor.counts),
         unit.decode_errors,

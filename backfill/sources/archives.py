@@ -20,7 +20,7 @@ from backfill.rundir import PlannedUnit
 from backfill.sources.result import UnitResult, counted, join
 from backfill.sources.units import UnitFile, gather
 from backfill.sources.unpacking import CHUNK_BYTES, MAX_TOTAL_BYTES, Damaged, TooLarge, Unpacked, unpack
-from backfill.spill import ExchangeRows
+from backfill.spill import exchange_rows, occurrence_rows
 from backfill.types import LedgerRow, LedgerState
 
 ReadUnit = Callable[[UnitFile, Sequence[UnitFile]], UnitResult]
@@ -52,7 +52,7 @@ def read_archive(path: Path, source: str, size_bytes: int, read: ReadUnit) -> Un
         except (Damaged, zipfile.BadZipFile, tarfile.TarError, NotImplementedError, ValueError):
             state, reason = "quarantined", "damaged_archive"
         rows = [LedgerRow(source, 0, size_bytes, 0, state, reason, None, digest), *found.rows]
-        whole = UnitResult("archive", ExchangeRows(), [], rows)
+        whole = UnitResult("archive", exchange_rows(), occurrence_rows(), rows)
         whole.formats["archive"] = counted(whole, {source: size_bytes})
         files = {file.source: file for file in found.files}
         planned = [PlannedUnit(0, file.source, file.size_bytes, 0) for file in found.files]

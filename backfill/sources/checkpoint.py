@@ -7,13 +7,15 @@ out of the bytes, and no code runs. Deliberately absent: where the bytes are kep
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeAlias, get_args
 
 import msgspec
 
-from backfill.assemble import OpenExchange, OpenPart, OpenTool
+from backfill.assemble import Joined, Link, OpenExchange, OpenPart, OpenTool
 from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
 from backfill.records import Act, Record
@@ -21,13 +23,15 @@ from backfill.sources.base import Unit
 from backfill.steering import QueuedText, TypedQueue
 from backfill.streams import Links, Opener, Stream
 
-FORMAT = 1
+FORMAT = 2
 Classes: TypeAlias = dict[str, type[Any]]
 _PRIMITIVES = (type(None), bool, int, float, str, bytes)
-_CONTAINERS: dict[str, Callable[[Iterable[Any]], Any]] = {"list": list, "tuple": tuple, "set": set, "deque": deque}
+_CONTAINERS: dict[str, Callable[[Iterable[Any]], Any]] = {
+    "list": list, "tuple": tuple, "set": set, "deque": deque, "array": partial(array, "q"),
+}  # fmt: skip
 _CORE: tuple[type[Any], ...] = (
-    *get_args(Act), Record, Fate, LedgerBuilder, OpenExchange, OpenPart, OpenTool, QueuedText, TypedQueue, Links,
-    Opener, Stream,
+    *get_args(Act), Record, Fate, LedgerBuilder, Joined, Link, OpenExchange, OpenPart, OpenTool, QueuedText, TypedQueue,
+    Links, Opener, Stream,
 )  # fmt: skip
 
 
@@ -131,7 +135,7 @@ def _built(graph: _Graph, unit: Unit, classes: Classes) -> Any:
             target.update(zip(values[::2], values[1::2], strict=True))
         elif kind == "set":
             target.update(map(value_of, items))
-        elif kind in ("list", "deque"):
+        elif kind in ("list", "deque", "array"):
             target.extend(map(value_of, items))
         elif kind == "tuple":
             made[number] = value_of([number])

@@ -28,7 +28,7 @@ from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
 from backfill.sources.jsonl import loads
 from backfill.sources.result import UnitResult
 from backfill.sources.units import UnitFile
-from backfill.spill import ExchangeRows
+from backfill.spill import exchange_rows, occurrence_rows
 from backfill.types import LedgerRow
 
 MAGIC = b"SQLite format 3\0"
@@ -158,7 +158,7 @@ def _read(
         return UnitResult("", [], [], _instead(ledger, source, "skipped", "not_transcript"))
     redactor = Redactor(config.privacy)
     settings = SegmentSettings(split_tokens, config.max_tool_bytes)
-    result = UnitResult(reader.name, ExchangeRows(), [], ledger)
+    result = UnitResult(reader.name, exchange_rows(), occurrence_rows(), ledger)
     n_rows = 0
     try:
         for name, records in reader.members(database):
@@ -167,7 +167,7 @@ def _read(
             n, error = _fed(segmenter, records)
             n_rows += n
             result.exchanges.extend(segmenter.exchanges)
-            result.occurrences += segmenter.occurrences
+            result.occurrences.extend(segmenter.occurrences)
             result.sessions += segmenter.sessions()
             result.silent += [(reader.name, session) for session in segmenter.silent()]
             ledger += segmenter.ledger.rows(n, digest) if n else []

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backfill.sources.checkpoint import Checkpoint
-from backfill.spill import ExchangeRows
+from backfill.spill import SpilledRows
 from backfill.types import Exchange, LedgerRow, Occurrence
 
 
@@ -24,8 +24,8 @@ class UnitResult:
     """
 
     agent: str
-    exchanges: list[Exchange] | ExchangeRows
-    occurrences: list[Occurrence]
+    exchanges: list[Exchange] | SpilledRows[Exchange]
+    occurrences: list[Occurrence] | SpilledRows[Occurrence]
     ledger: list[LedgerRow]
     secrets: dict[str, int] = field(default_factory=dict)
     decode_errors: int = 0
@@ -55,7 +55,7 @@ def by_format(result: UnitResult, sizes: Mapping[str, int]) -> dict[str, Counter
 def join(whole: UnitResult, one: UnitResult, sizes: Mapping[str, int]) -> None:
     """Adds the rows and counts of `one`, read from files of these sizes, to `whole`."""
     whole.exchanges.extend(one.exchanges)
-    whole.occurrences += one.occurrences
+    whole.occurrences.extend(one.occurrences)
     whole.ledger += one.ledger
     whole.secrets = dict(Counter(whole.secrets) + Counter(one.secrets))
     whole.decode_errors += one.decode_errors

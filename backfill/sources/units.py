@@ -221,12 +221,12 @@ class FolderLedger(LedgerBuilder):
     def __init__(self, members: Sequence[Member]) -> None:
         super().__init__(members[0].source if members else "")
         self._members = members
-        self._ends = [m.end for m in members]
+        self._member_ends = [m.end for m in members]
         self._ledgers = [LedgerBuilder(m.source) for m in members]
 
     def add(self, byte_end: int, fate: Fate, *, scattered: bool = False) -> None:
         """One record that ends at `byte_end` of the unit."""
-        index = bisect_left(self._ends, byte_end)
+        index = bisect_left(self._member_ends, byte_end)
         self._ledgers[index].add(byte_end - self._members[index].start, fate, scattered=scattered)
 
     def all_rows(self, stream: Concatenation) -> list[LedgerRow]:
