@@ -15,6 +15,8 @@ from backfill.errors import BackfillError
 
 COMMANDS: dict[str, str] = {
     "run": "all stages: transcripts to a bundle; resumes by itself",
+    "doctor": "check this machine before a run, and say what to fix",
+    "prefetch": "fetch a config's models, for jobs without a network",
     "plan": "what a run will take: exchanges, tokens, hours, memory, disk, price",
     "scan": "read transcripts into exchanges, occurrences and the ledger",
     "gate": "judge engines over a fixed sample before they touch a corpus",
@@ -30,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "gc": "free what a bundle no longer needs",
     "export": "pack a bundle into one file",
     "import": "unpack a bundle from one file",
+    "index": "build the indexes that a large bundle is searched by",
     "verify": "check a bundle or a run against its checksums and its own rows",
     "status": "how far a run is",
     "report": "a page about a run or a bundle, and report.json",

@@ -61,7 +61,7 @@ def page(record: Mapping[str, Any]) -> str:
         _section("Cost of 1,000 exchanges", _pairs(record["cost"] or {}, "No engine was asked.")),
         _section("Gate", _pairs(record["gate"], "No engine here needs a verdict.")),
         _section("Fingerprints", _pairs(record["fingerprints"], "None.")),
-        _section("Configuration", _pairs(dict(_flat(record["config"])), "Not recorded.")),
+        _section("Configuration", _folded("All settings", _pairs(dict(_flat(record["config"])), "Not recorded."))),
     ]  # fmt: skip
     return standalone_page("Report", f'<div class="report">{"".join(parts)}</div>', css=_CSS)
 
@@ -180,13 +180,14 @@ def _throughput(record: Mapping[str, Any]) -> str:
                     f'height="{high * value / peak:.2f}"></rect>'
                 )
                 base[i] += value
-    minutes = bin_s * bins / 60
+    lasted_s = bin_s * bins
+    lasted = f"{lasted_s / 60:,.1f} min" if lasted_s >= 120 else f"{lasted_s:,.0f} s"
     shapes += [
         f'<line class="axis" x1="60" x2="{_WIDTH - 20}" y1="200" y2="200"></line>',
         f'<text class="quiet" x="54" y="30" text-anchor="end">{peak / bin_s:,.1f}/s</text>',
         '<text class="quiet" x="54" y="200" text-anchor="end">0</text>',
         '<text class="quiet" x="60" y="218">start</text>',
-        f'<text class="quiet" x="{_WIDTH - 20}" y="218" text-anchor="end">{minutes:,.1f} min</text>',
+        f'<text class="quiet" x="{_WIDTH - 20}" y="218" text-anchor="end">{lasted}</text>',
     ]
     for i, (name, values, kind) in enumerate(series):
         x, y = 60 + (i % 4) * 250, 244 + (i // 4) * 20
@@ -240,6 +241,10 @@ def _pairs(pairs: Mapping[str, Any], nothing: str) -> str:
         for name, value in pairs.items()
     )
     return f'<div class="scroll"><table>{rows}</table></div>'
+
+
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{body}</details>"
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
