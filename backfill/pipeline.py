@@ -20,6 +20,7 @@ from backfill.launchers import Launcher, make_launcher
 from backfill.lineage import host_record
 from backfill.merge import write_run
 from backfill.progress import Reporter
+from backfill.reading import metered
 from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir
 from backfill.stages import ShouldStop
 
@@ -61,13 +62,22 @@ def _read_shards(
     run: RunDir, plan: Plan, missing: list[int], launcher: Launcher, reporter: Reporter, should_stop: ShouldStop
 ) -> None:
     sizes = [sum(u.total_bytes for u in shard.units) / 1e6 for shard in plan.scan_shards]
-    with reporter.stage("scan", UNITS["scan"], round(sum(sizes[s] for s in missing), 1)) as view:
+    total = round(sum(sizes[s] for s in missing), 1)
+    done = read = 0.0
+
+    def show(more_done: float, more_read: float) -> None:
+        """What is read of shards that are not done counts too, but where it is a container inside of which is read."""
+        nonlocal done, read
+        done, read = done + more_done, read + more_read
+        view.reach(round(min(total, max(done, read)), 1))
+
+    with reporter.stage("scan", UNITS["scan"], total) as view, metered(lambda n_bytes: show(0.0, n_bytes / 1e6)):
         launcher.run(
             run.path,
             "scan",
             missing,
             should_stop=should_stop,
-            on_done=lambda shard, stats: view.advance(round(sizes[shard], 1)),
+            on_done=lambda shard, stats: show(sizes[shard], 0.0),
         )
 
 

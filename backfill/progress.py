@@ -107,6 +107,14 @@ class StageView:
     def advance(self, amount: float, note: str = "") -> None:
         """Adds finished work and redraws."""
         self.stage.advance(amount, note)
+        self._redraw()
+
+    def reach(self, done: float) -> None:
+        """So much is finished in all, if no more was before; redraws."""
+        self.stage.done = max(self.stage.done, done)
+        self._redraw()
+
+    def _redraw(self) -> None:
         if self._bar is not None and self._task is not None:
             rate = f"{self.stage.rate:,.1f} {self.stage.unit}/s"
             self._bar.update(self._task, completed=self.stage.done, rate=rate)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backfill.errors import Interrupted
+from backfill.reading import advance, set_meter
 from backfill.stages import OnDone, ShouldStop, work
 
 POLL_S = 0.5
@@ -30,10 +31,15 @@ class InlineLauncher:
 
     def _pool(self, path: Path, shards: Sequence[int], should_stop: ShouldStop, on_done: OnDone) -> None:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(self._scan_workers, len(shards)), context, _ignore_interrupts) as pool:
+        read, shown = context.Value("q", 0), 0
+        count = min(self._scan_workers, len(shards))
+        with ProcessPoolExecutor(count, context, _begin, (read,)) as pool:
             pending: set[Future[tuple[int, dict[str, Any]]]] = {pool.submit(scan_one, path, s) for s in shards}
             while pending:
                 done, pending = wait(pending, POLL_S, FIRST_COMPLETED)
+                more = read.value - shown
+                shown += more
+                advance(more)
                 for future in done:
                     on_done(*future.result())
                 if should_stop():
@@ -55,7 +61,14 @@ def scan_one(path: Path, shard: int) -> tuple[int, dict[str, Any]]:
     return results[0]
 
 
-def _ignore_interrupts() -> None:
+def _begin(read: Any) -> None:
+    """In each process of the pool: interrupts reach the parent alone, which shows what all have `read`."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def count(n_bytes: int) -> None:
+        with read.get_lock():
+            read.value += n_bytes
+
+    set_meter(count)

@@ -14,6 +14,7 @@ from backfill.config import ScanConfig
 from backfill.ids import ID_BYTES
 from backfill.ledger import Fate, LedgerBuilder
 from backfill.privacy import Redactor
+from backfill.reading import MeteredFile
 from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
 from backfill.sources.archives import folder_of, read_archive
 from backfill.sources.base import FolderReader, Reader, Unit
@@ -71,7 +72,7 @@ def read_unit(
         if not isinstance(reader, Reader):
             reader = None
         file.seek(0)
-        unit = Unit(file, source, size_bytes, config.assume_tz, hashed, head)
+        unit = Unit(MeteredFile(file) if keep else file, source, size_bytes, config.assume_tz, hashed, head)
         if reader is None:
             return UnitResult("", [], [], _unread(unit, head))
         settings = SegmentSettings(split_tokens, config.max_tool_bytes)

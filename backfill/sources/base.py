@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from backfill.ids import canonical_json
+from backfill.reading import Readable as Readable
 from backfill.records import Record
 
 _SECONDS = {f":{n:02d}{mark}": n * 1_000_000 for n in range(60) for mark in ".,"}
@@ -23,14 +24,6 @@ _MILLIS = {f"{n:03d}": n * 1000 for n in range(1000)}
 _MINUTES: dict[str, int] = {}
 _MAX_MINUTES = 4096
 _NUMERIC_MIN_S, _NUMERIC_MAX_S = 946_684_800, 4_102_444_800  # 2000 to 2100
-
-
-class Readable(Protocol):
-    """What a unit is read from."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
