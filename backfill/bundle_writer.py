@@ -216,10 +216,9 @@ def _read(path: Path) -> str | None:
 
 def _has_strangers(path: Path) -> bool:
     ours = ("seg", "encoder", "lineage", "manifests", "ann")
-    return any(
-        not (p.name in ours or p.name.startswith(("tmp-", "rooms-", "tombstones-", "superseded-", "manifest")))
-        for p in path.iterdir()
-    )
+    made = ("tmp-", "rooms-", "tombstones-", "superseded-", "manifest")
+    # A writer that was killed may leave the hidden file of a name that it was about to publish.
+    return any(not (p.name in ours or p.name.removeprefix(".").startswith(made)) for p in path.iterdir())
 
 
 def _drop_dead_scratch(path: Path) -> None:

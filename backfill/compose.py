@@ -19,6 +19,7 @@ from backfill import tables
 from backfill import visibility as vis
 from backfill.arrays import write_arrays
 from backfill.bundle_writer import BundleWriter
+from backfill.chunks import VERBATIM_ROWS, VERBATIM_VECTORS, verbatim_layer
 from backfill.embed import CLAIM_VECTORS, object_texts
 from backfill.errors import BundleError
 from backfill.ids import row_hash
@@ -129,13 +130,18 @@ def write_segment(
         texts = [object_texts(row, (part,))[part] for row in segment.objects]
         matrix = _vectors(texts, f"{part} text", union, settings)
         writer.add(folder, f"distilled-{part}", ".f16", f"vectors:{part}", partial(write_vectors, matrix))
+    if settings.encoder and settings.index.get("verbatim_vectors"):
+        matrix, places = verbatim_layer(segment.exchanges, union.vectors, int(settings.encoder["dim"]))
+        if len(matrix):
+            writer.add(folder, "verbatim", ".f16", VERBATIM_VECTORS, partial(write_vectors, matrix))
+            writer.add(folder, "verbatim-rows", ".arrays", VERBATIM_ROWS, partial(_write_arrays, places))
     docs = _documents(segment, view)
     if segment.claims:
         _write_claims(writer, folder, segment.claims, docs["claim_row"], union, settings)
     writer.add(folder, "docs", ".arrays", "docs", partial(_write_docs, docs))
     rows = {table: getattr(segment, table) for table in SEGMENT_TABLES}
     sums = segment_sums(rows, docs, settings.parts if settings.encoder else ())
-    writer.add(folder, "sums", ".arrays", "sums", partial(_write_sums, sums))
+    writer.add(folder, "sums", ".arrays", "sums", partial(_write_arrays, sums))
     shown = [segment.exchanges[row] for row in docs["exchange_row"]]
     for field_name in BM25_FIELDS:
         texts = [field_text(field_name, row, view) for row in shown]
@@ -199,7 +205,7 @@ def _documents(segment: SegmentRows, view: View) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def _write_sums(arrays: dict[str, npt.NDArray[Any]], path: Path) -> int:
+def _write_arrays(arrays: dict[str, npt.NDArray[Any]], path: Path) -> int:
     write_arrays(path, arrays)
     return 0
 

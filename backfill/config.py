@@ -138,6 +138,8 @@ class IndexConfig:
     `vector` and `claims-vector`), and the others by their names.
     `session_prior` is what part of its session's best score an exchange gets on top. Where no exchange has a word of
     the query and none has a vector of `min_cosine` to its, nothing was found.
+    `ann` is the index over many vectors (`auto`: by their number and `ann_memory_gb`, 0: half of what the host has);
+    one that misses `ann_recall` of the ten best is not kept. `ann_device` gpu trains IVF with faiss-gpu.
     """
 
     k1: float = 1.5
@@ -158,6 +160,10 @@ class IndexConfig:
     rrf_k: int = 60
     min_cosine: float = 0.3
     depth: int = 200
+    ann: Literal["auto", "exact", "hnsw", "ivf"] = "auto"
+    ann_recall: float = 0.95
+    ann_memory_gb: float = 0.0
+    ann_device: Literal["cpu", "gpu"] = "cpu"
 
     def recorded(self) -> dict[str, Any]:
         """The search settings as a bundle's manifest keeps them; weights by the names of their signals."""

@@ -27,15 +27,15 @@ _CHUNK_TEXTS = 16_384
 
 def object_texts(obj: PalaceObject, parts: Sequence[str]) -> dict[str, str]:
     """The text of each part of an object, in the order of `parts`. Raises ConfigError for an unknown part."""
-    texts = {
-        "core": obj.exchange_core,
-        "context": obj.specific_context,
-        "distilled": f"{obj.exchange_core}\n{obj.specific_context}",
-    }
-    for part in parts:
-        if part not in texts:
-            raise ConfigError(f"an object has no part {part!r}", hint=f"parts: {', '.join(PARTS)}")
-    return {part: texts[part] for part in parts}
+    return {part: part_text(part, obj.exchange_core, obj.specific_context) for part in parts}
+
+
+def part_text(part: str, core: str, context: str) -> str:
+    """The text of one part. Raises ConfigError for an unknown one."""
+    texts = {"core": core, "context": context, "distilled": f"{core}\n{context}"}
+    if part not in texts:
+        raise ConfigError(f"an object has no part {part!r}", hint=f"parts: {', '.join(PARTS)}")
+    return texts[part]
 
 
 def embed_texts(

@@ -48,7 +48,7 @@ def add(bundle: Path, sources: Sequence[Path], ingest: Ingest, should_stop: Shou
 
     def delta() -> Input:
         settings = settings_of(bundle)
-        union = delta_union(read, made, settings.parts, encoder)
+        union = delta_union(read, made, settings, encoder)
         return Input("add", union, delta_settings(settings, ingest, made))
 
     lineage = {"kind": "add", "ledger": {k: read.summary[k] for k in _LEDGER}, "tiers": made.tiers}

@@ -18,16 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from backfill import tables
 from backfill.bundle import Bundle
+from backfill.chunks import verbatim_chunks
 from backfill.claim_rounds import plan_claims, shard_windows
 from backfill.config import Config, EngineConfig
 from backfill.distill import claims_fingerprint, distill
 from backfill.embed import embed_texts, object_texts
+from backfill.embedders.remembering import RememberingEmbedder
 from backfill.engines import make_engine
 from backfill.errors import BundleError, EngineError, Interrupted, ModelError, UsageError
 from backfill.extractive import raw_object
 from backfill.gate import LLM_KINDS
 from backfill.ids import fingerprint, row_hash
 from backfill.inputs import Settings
+from backfill.known_vectors import BundleVectors
 from backfill.rows import ROW_TYPES, rows_of
 from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
 from backfill.scan import plan_scan, scan_shard, scan_summary
@@ -252,19 +255,21 @@ def bundle_encoder(bundle: Bundle) -> Embedder | None:
     encoder, reason = bundle.encoder()
     if encoder is None:
         raise BundleError(f"new text cannot be embedded: {reason}", hint="pass --trust-encoder if you know its maker")
-    return encoder
+    return RememberingEmbedder(encoder, [BundleVectors(bundle)])
 
 
-def delta_union(read: Read, made: Made, parts: Sequence[str], encoder: Embedder | None) -> Union:
-    """The union of new rows and their vectors."""
+def delta_union(read: Read, made: Made, base: Settings, encoder: Embedder | None) -> Union:
+    """The union of new rows and their vectors, as the bundle's settings want them."""
     union = Union()
     union.add("exchanges", read.exchanges)
     union.add("occurrences", read.occurrences)
     union.add("objects", made.objects)
     union.add("claims", made.claims)
     if encoder is not None:
-        texts = [text for row in made.objects for text in object_texts(row, parts).values()]
+        texts = [text for row in made.objects for text in object_texts(row, base.parts).values()]
         texts += [claim.text for claim in made.claims]
+        if base.index.get("verbatim_vectors"):
+            texts += [chunk for row in read.exchanges for chunk in verbatim_chunks(row)]
         union.add_vectors(texts, embed_texts(encoder, texts))
     return union
 

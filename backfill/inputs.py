@@ -15,6 +15,7 @@ import msgspec
 
 from backfill.bundle import Bundle
 from backfill.bundle_manifest import read_manifest
+from backfill.chunks import VERBATIM_ROWS, VERBATIM_VECTORS
 from backfill.columns import ParquetFile
 from backfill.durable import sha256_file
 from backfill.embed import CLAIM_VECTORS, object_texts
@@ -69,6 +70,7 @@ class Input:
                 matrix = piece.vectors(part)
                 if matrix is not None:
                     out.add_vectors(texts_of(rows["claims" if part == "claims" else "objects"], part), matrix)
+            add_verbatim(out, piece.text_hashes(), piece.vectors("verbatim"))
         return out
 
 
@@ -93,6 +95,9 @@ def read_bundle(path: Path) -> Input:
                 for part in parts:
                     matrix = segment.vectors(f"vectors:{part}", bundle.manifest.encoder.dim)
                     union.add_vectors([object_texts(row, (part,))[part] for row in rows], matrix)
+        if bundle.manifest.encoder and segment.has(VERBATIM_VECTORS):
+            matrix = segment.vectors(VERBATIM_VECTORS, bundle.manifest.encoder.dim)
+            add_verbatim(union, segment.arrays(VERBATIM_ROWS)["key"], matrix)
     hidden = ParquetFile(path / bundle.files["tombstones"].path).read(list(ROW_TYPES["tombstones"].__slots__))
     union.add("tombstones", rows_of("tombstones", hidden))
     encoder = [path / entry.path for entry in bundle.manifest.files if entry.role == "encoder"]
@@ -172,6 +177,8 @@ def read_run(run: RunDir, plan: Plan, settings: Settings, encoder_files: Sequenc
         piece = _shard_piece(run.objects, manifest, (table,))
         if settings.encoder:
             roles = (CLAIM_VECTORS,) if table == "claims" else tuple(f"vectors:{part}" for part in settings.parts)
+            if table == "objects" and settings.index.get("verbatim_vectors"):
+                roles = (*roles, VERBATIM_VECTORS, VERBATIM_ROWS)
             piece.files = {**piece.files, **_shard_piece(run.vectors, vectors, roles).files}
             piece.dim = int(settings.encoder["dim"])
         pieces.append(piece)
@@ -182,6 +189,13 @@ def _shard_piece(folder: Path, manifest: ShardManifest, roles: Sequence[str]) ->
     files = {role: (folder / manifest.file(role).name, manifest.file(role).sha256) for role in roles}
     hint = f"delete the manifest of shard {manifest.shard} in {folder} and run again: the shard is redone"
     return FilePiece(f"{folder.name} shard {manifest.shard}", "", files, hint=hint)
+
+
+def add_verbatim(union: Union, keys: Any, matrix: Any) -> None:
+    """Adds vectors [M, D] by the hashes [M, 16] u1 of their texts; nothing where there are none."""
+    for key, row in zip(keys, matrix, strict=True) if matrix is not None else ():
+        name, data = key.tobytes(), row.tobytes()
+        union.vectors[name] = max(data, union.vectors.get(name, b""))
 
 
 def combine(unions: Sequence[Union]) -> Union:
@@ -207,13 +221,17 @@ def join_settings(settings: Sequence[Settings]) -> Settings:
         if other.bm25.get("tokenizer_version") != first.bm25.get("tokenizer_version"):
             raise MergeRefused("the inputs were indexed with different BM25 tokenizers; merge with one version")
     greatest = max(settings, key=lambda s: canonical_json([s.bm25, s.index]))
+    index = greatest.index
+    if any(s.index.get("verbatim_vectors") for s in settings):
+        # Exchanges of an input without them have none until they are embedded.
+        index = {**index, "verbatim_vectors": True}
     kinds = sorted({kind for s in settings for kind in s.fingerprints})
     prints = {kind: sorted({p for s in settings for p in s.fingerprints.get(kind, [])}) for kind in kinds}
     gate: dict[str, str] = {}
     for one in settings:
         for engine, verdict in one.gate.items():
             gate[engine] = max(verdict, gate.get(engine, verdict))
-    return Settings(first.encoder, greatest.bm25, greatest.index, first.parts, prints, gate)
+    return Settings(first.encoder, greatest.bm25, index, first.parts, prints, gate)
 
 
 def _done(manifest: ShardManifest | None, stage: str, shard: int) -> ShardManifest:

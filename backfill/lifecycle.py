@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backfill.ann_files import cards_of
 from backfill.bundle_manifest import BundleManifest, check_files, decode_manifest, read_manifest
 from backfill.bundle_writer import EARLIER, LINEAGE, MANIFEST, MANIFEST_SUM, current_digest, steps, switch
 from backfill.durable import fsync_dir, sha256_bytes, sha256_file
@@ -104,6 +105,7 @@ def garbage(bundle: Path, kept: Sequence[Earlier] = ()) -> list[Path]:
     named = {bundle / MANIFEST, bundle / MANIFEST_SUM, *(state.path for state in kept)}
     for manifest in _manifests(bundle, kept):
         named |= {bundle / entry.path for entry in manifest.files}
+        named |= {path for _, *paths in cards_of(bundle, manifest) for path in paths}
     loose = []
     for folder, below, names in os.walk(bundle):
         if Path(folder) == bundle:

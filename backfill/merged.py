@@ -28,6 +28,7 @@ from backfill.superseded import marks_in
 from backfill.trust import record_segments, segment_digest
 from backfill.types import Room, Superseded, Tombstone
 from backfill.union import SUM_LANES, Union, View, digest_of_sum, visible_sum
+from backfill.verbatim_vectors import VerbatimVectors
 
 _NO_TIME = np.iinfo(np.int64).min
 _RoomKey: TypeAlias = tuple[Any, str, str]  # type, key, project
@@ -111,7 +112,10 @@ def write_merged(
     forgotten = {t.exchange_id for t in tombstones}
     view = overview_of(pieces, forgotten)
     parts = (*settings.parts, "claims") if settings.encoder else ()
+    if settings.encoder and settings.index.get("verbatim_vectors"):
+        parts = (*parts, "verbatim")
     greater = _greater_vectors(pieces, parts)
+    verbatim = VerbatimVectors(pieces if "verbatim" in parts else ())
     totals = _Totals(view)
     with BundleWriter(out) as writer:
         months = {table: view.months_of(getattr(view, table)) for table in TABLES}
@@ -124,7 +128,7 @@ def write_merged(
             if whole is not None:
                 _take_over(writer, whole, totals)
             else:
-                _compose(writer, name, pieces, view, here, forgotten, settings, greater, totals)
+                _compose(writer, name, pieces, view, here, forgotten, settings, greater, verbatim, totals)
         manifest = _write_rest(writer, tombstones, settings, encoder_files, totals)
         changed = writer.commit(manifest, lineage, expected=expected)
         record_segments(_segment_digests(writer.files))
@@ -192,6 +196,7 @@ def _compose(
     forgotten: set[bytes],
     settings: Settings,
     greater: _Greater,
+    verbatim: VerbatimVectors,
     totals: _Totals,
 ) -> None:
     """Reads the rows of one month from all pieces and writes its segment."""
@@ -209,6 +214,7 @@ def _compose(
                 flags = (view.occurrences_shown if table == "occurrences" else view.claims_shown)[keys.of(number)]
                 kept = occurrences if table == "occurrences" else claims
                 kept.update((row, None) for row, at in zip(found, rows[table], strict=True) if flags[at])
+    verbatim.give(union)
     greater.apply(union)
     shown = _view(union, list(occurrences), list(claims), forgotten)
     segment = SegmentRows(*(sort_rows(table, getattr(union, table).values()) for table in TABLES))

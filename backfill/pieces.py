@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 
 from backfill import tables
 from backfill.arrays import open_arrays
+from backfill.chunks import VERBATIM_ROWS, VERBATIM_VECTORS, keys_of, verbatim_chunks
 from backfill.durable import sha256_file
-from backfill.embed import CLAIM_VECTORS, object_texts
+from backfill.embed import CLAIM_VECTORS, object_texts, part_text
 from backfill.errors import BundleError, ShardError
 from backfill.indexes.vectors import open_vectors
 from backfill.sums import SEGMENT_TABLES
@@ -67,7 +68,7 @@ class Piece(Protocol):
         ...
 
     def vectors(self, part: str) -> Any:
-        """[N, D] f2 of a part of the objects, or of `claims`; None where there are none."""
+        """[N, D] f2 of a part of the objects, of `claims`, or of `verbatim`; None where there are none."""
         ...
 
     def compare_vectors(self, part: str) -> None:
@@ -76,6 +77,10 @@ class Piece(Protocol):
 
     def text_keys(self, part: str) -> npt.NDArray[np.uint64]:
         """[N] u8: keys of the texts that `vectors` belong to."""
+        ...
+
+    def text_hashes(self) -> npt.NDArray[np.uint8]:
+        """[M, 16] u1: whole hashes of the texts that the `verbatim` vectors belong to."""
         ...
 
 
@@ -146,7 +151,8 @@ class FilePiece:
             return None
         if role not in self._open:
             table = "claims" if part == "claims" else "objects"
-            self._open[role] = open_vectors(self._path(role), self.dim, self.n_rows(table))
+            n_rows = len(self.text_hashes()) if part == "verbatim" else self.n_rows(table)
+            self._open[role] = open_vectors(self._path(role), self.dim, n_rows)
         return self._open[role]
 
     def compare_vectors(self, part: str) -> None:
@@ -155,13 +161,28 @@ class FilePiece:
 
     def text_keys(self, part: str) -> npt.NDArray[np.uint64]:
         """See Piece. From the segment's own sums where it is vouched for, else from the texts."""
+        if part == "verbatim":
+            return _first_bytes(self.text_hashes())
         if self.vouched and f"text-{part}" in (sums := self.sums()):
             return np.asarray(sums[f"text-{part}"])
         if part == "claims":
             return text_keys(self.columns("claims", ["text"])["text"].to_pylist())
         columns = self.columns("objects", ["exchange_core", "specific_context"])
         core, context = columns["exchange_core"].to_pylist(), columns["specific_context"].to_pylist()
-        return text_keys([_part_text(part, a, b) for a, b in zip(core, context, strict=True)])
+        return text_keys([part_text(part, a, b) for a, b in zip(core, context, strict=True)])
+
+    def text_hashes(self) -> npt.NDArray[np.uint8]:
+        """See Piece."""
+        if VERBATIM_ROWS not in self.files:
+            return keys_of([])
+        if VERBATIM_ROWS not in self._open:
+            self._compare(VERBATIM_ROWS)
+            keys = open_arrays(self._path(VERBATIM_ROWS)).get("key")
+            if keys is None or keys.ndim != 2 or keys.shape[1] != 16 or keys.dtype != np.uint8:
+                raise BundleError(f"{self.name}: {VERBATIM_ROWS} has no keys of 16 bytes", hint=self.hint)
+            self._open[VERBATIM_ROWS] = keys
+        hashes: npt.NDArray[np.uint8] = self._open[VERBATIM_ROWS]
+        return hashes
 
     def sums(self) -> Mapping[str, Any]:
         """The arrays of the segment's `sums` file; empty where it has none."""
@@ -258,7 +279,14 @@ class MemoryPiece:
         """See Piece."""
         return text_keys(self._texts(part))
 
+    def text_hashes(self) -> npt.NDArray[np.uint8]:
+        """See Piece."""
+        return keys_of(self._texts("verbatim"))
+
     def _texts(self, part: str) -> list[str]:
+        if part == "verbatim":
+            texts = dict.fromkeys(text for row in self._all("exchanges") for text in verbatim_chunks(row))
+            return [text for text in texts if text_hash(text) in self.union.vectors]
         return texts_of(self._all("claims" if part == "claims" else "objects"), part)
 
 
@@ -317,11 +345,11 @@ def claim_keys(piece: Piece) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
 
 def _vector_role(part: str) -> str:
-    return CLAIM_VECTORS if part == "claims" else f"vectors:{part}"
+    return {"claims": CLAIM_VECTORS, "verbatim": VERBATIM_VECTORS}.get(part, f"vectors:{part}")
 
 
-def _part_text(part: str, core: str, context: str) -> str:
-    return core if part == "core" else context if part == "context" else f"{core}\n{context}"
+def _first_bytes(hashes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    return np.ascontiguousarray(hashes[:, :8]).reshape(-1).view("<u8")
 
 
 def _same_type(found: Any, wanted: Any) -> bool:

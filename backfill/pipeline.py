@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from backfill.ann_files import refresh
 from backfill.config import Config, to_tree
 from backfill.durable import make_dirs
 from backfill.errors import BackfillError, ConfigError, ShardError
@@ -139,6 +140,8 @@ def run_all(
     totals = distill_totals(run, plan)
     reporter.say(_tiers(totals))
     merged = merge_run(run, plan, verdict, scanned)
+    for made in refresh(run.bundle, config.index):
+        reporter.say(f"index over {made.roles}: {made.reason}")
     record = {
         "run": str(run.path),
         "bundle": str(run.bundle),
@@ -261,7 +264,7 @@ def input_of_run(path: Path, verdict: str | None = None) -> Input:
     settings = Settings(
         encoder=encoder.info,
         bm25={"tokenizer_version": TOKENIZER_VERSION, "k1": index.k1, "b": index.b},
-        index=index.recorded(),
+        index={**index.recorded(), **({"verbatim_vectors": True} if config.embedder.verbatim else {})},
         parts=config.embedder.parts,
         fingerprints={
             "scan": [plan.scan_fingerprint],

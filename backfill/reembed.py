@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill.bundle_manifest import EncoderInfo
+from backfill.chunks import verbatim_chunks
 from backfill.embed import embed_texts, object_texts
 from backfill.errors import MergeRefused
 from backfill.ids import canonical_json
-from backfill.inputs import Input
+from backfill.inputs import Input, Settings
 from backfill.trust import load_encoder
 from backfill.union import Union, text_hash
 
@@ -49,7 +50,7 @@ def reembedded(inputs: Sequence[Input], *, trust: bool) -> list[Input]:
 
 def _fill(union: Union, first: Input, *, trust: bool) -> None:
     """Gives every text of the union that has none a vector of the first input's encoder."""
-    texts = {text_hash(text): text for text in _texts(union, first.settings.parts)}
+    texts = {text_hash(text): text for text in _texts(union, first.settings)}
     missing = [text for key, text in texts.items() if key not in union.vectors and key not in first.union.vectors]
     for key in texts:
         if key in first.union.vectors and key not in union.vectors:
@@ -59,9 +60,11 @@ def _fill(union: Union, first: Input, *, trust: bool) -> None:
         union.add_vectors(missing, embed_texts(encoder, missing))
 
 
-def _texts(union: Union, parts: Sequence[str]) -> Iterator[str]:
+def _texts(union: Union, settings: Settings) -> Iterator[str]:
     for row in union.objects.values():
-        yield from object_texts(row, parts).values()
+        yield from object_texts(row, settings.parts).values()
+    for exchange in union.exchanges.values() if settings.index.get("verbatim_vectors") else ():
+        yield from verbatim_chunks(exchange)
     for claim in union.claims.values():
         yield claim.text
 

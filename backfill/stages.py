@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill import tables
-from backfill.errors import Interrupted, ShardError
 from backfill.manifest import publish
-from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir, vector_fingerprint
+from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir
 from backfill.worker_log import WorkerLog
 
 if TYPE_CHECKING:

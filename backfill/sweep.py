@@ -203,7 +203,7 @@ def _merge(
     def attempt(expected: str) -> dict[str, Any]:
         settings = settings_of(bundle)
         made = Made(list(objects), {}, {})
-        union = delta_union(Read(), made, settings.parts, encoder)
+        union = delta_union(Read(), made, settings, encoder)
         gated = delta_settings(settings, ingest, made)
         if ingest.engine.kind in LLM_KINDS and ingest.verdict == "PASS":
             gated.gate[ingest.print_] = ingest.verdict

@@ -1,4 +1,4 @@
-"""All vector files of one kind in a bundle as one space: exact up to 100,000 rows, by shortlist above.
+"""All vector files of one kind in a bundle as one space: exact up to 100,000 rows, by index or shortlist above.
 
 Rows are numbered through the files in order; a unit (document or claim, over all segments) has one row, several or
 none. Three ways to search give the same ranking of the rows they look at, for every score is the one fixed sum of
@@ -8,9 +8,10 @@ absent: what the units are (`signals`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,8 @@ SHORTLIST_ABOVE_ROWS = 100_000
 _LOOKED_AT_PER_ROW, _LOOKED_AT_LEAST = 2, 500
 # Rows are read one by one where at most one in this many is wanted; a read costs as much as scoring two rows.
 _SCATTERED = 8
+# A graph whose nodes are mostly masked leads nowhere: it is asked where at least one row in this many passes.
+_ANN_NARROWEST = 5
 # Several threads search at once; each asks for scores right after its candidates.
 _RECENT_QUERIES = 8
 
@@ -42,8 +45,11 @@ _RECENT_QUERIES = 8
 class VectorSpace:
     """The rows of several files and the units that they belong to. Searches are thread-safe."""
 
-    def __init__(self, files: Sequence[F16], unit_of_row: Sequence[Units], n_units: int) -> None:
-        """`files` [rows, D] each with its `unit_of_row` [rows], -1 for rows that are not shown."""
+    def __init__(
+        self, files: Sequence[F16], unit_of_row: Sequence[Units], n_units: int, ann: Ann | None = None
+    ) -> None:
+        """`files` [rows, D] each with its `unit_of_row` [rows], -1 for rows that are not shown; `ann` names candidates
+        among all rows."""
         self.files = tuple(files)
         self.bounds = np.cumsum([0, *(len(rows) for rows in files)], dtype=np.int64)
         self.unit_of_row: Units = np.concatenate([np.zeros(0, np.int64), *unit_of_row])
@@ -59,6 +65,8 @@ class VectorSpace:
         self._joined: F16 | None = None
         self._faiss: ExactIndex | None = None
         self._shortlist: Shortlist | None = None
+        self._searches = 0
+        self._ann = ann
 
     @property
     def n_rows(self) -> int:
@@ -87,9 +95,14 @@ class VectorSpace:
         n_allowed = self.n_rows if allowed is None else int(np.count_nonzero(allowed))
         wanted = min(depth * self.rows_per_unit, n_allowed)
         if self.n_rows > SHORTLIST_ABOVE_ROWS:
-            rows = self._short(query, max(_LOOKED_AT_PER_ROW * wanted, _LOOKED_AT_LEAST), allowed)
+            n = max(_LOOKED_AT_PER_ROW * wanted, _LOOKED_AT_LEAST)
+            open_enough = allowed is None or n_allowed * _ANN_NARROWEST >= self.n_rows
+            if self._ann is not None and open_enough:
+                rows = self._ann.candidates(query, n, allowed)
+            else:
+                rows = self._short(query, n, allowed)
             scores = self._row_scores(query, rows)
-        elif self.n_rows >= FAISS_FROM_ROWS and wanted:
+        elif wanted and self._goes_by_faiss():
             rows, scores = self._nearest(query, wanted, allowed)
         else:
             rows = np.arange(self.n_rows) if allowed is None else np.flatnonzero(allowed)

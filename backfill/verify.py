@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from backfill.ann_files import cards_of
 from backfill.bundle import Bundle, Segment, read_manifest
+from backfill.chunks import VERBATIM_ROWS, VERBATIM_VECTORS, keys_of, verbatim_chunks
 from backfill.columns import ParquetFile
 from backfill.durable import sha256_file
 from backfill.errors import BackfillError
@@ -64,6 +66,7 @@ def verify_bundle(path: Path, *, trust_encoder: bool = False) -> Verdict:
         verdict.ledger_balanced = _ledger_balanced(path)
         verdict.errors += _content_problems(bundle)
         verdict.probe_cosine = _probe(bundle, verdict)
+        verdict.ann_recall10 = min((card.recall10 for card, *_ in cards_of(path, bundle.manifest)), default=None)
     except BackfillError as error:
         verdict.errors.append(Problem(str(path), "unreadable", str(error)))
     return verdict
@@ -202,6 +205,7 @@ def _segment_problems(bundle: Bundle, union: Union, view: View) -> Iterator[Prob
                 yield Problem(segment.files["docs"].path, "visibility", f"document {doc} shows another object")
                 break
         yield from _vector_problems(bundle, segment, len(objects))
+        yield from _verbatim_problems(bundle, segment)
         yield from _sum_problems(bundle, segment)
 
 
@@ -220,8 +224,6 @@ def _sum_problems(bundle: Bundle, segment: Segment) -> Iterator[Problem]:
 
 
 def _vector_problems(bundle: Bundle, segment: Segment, n_objects: int) -> Iterator[Problem]:
-    import numpy as np
-
     encoder = bundle.manifest.encoder
     for part in bundle.manifest.index.parts if encoder else ():
         role = f"vectors:{part}"
@@ -229,9 +231,41 @@ def _vector_problems(bundle: Bundle, segment: Segment, n_objects: int) -> Iterat
         if entry is None or encoder is None or entry.rows != n_objects:
             yield Problem(f"seg/{segment.name}", "vectors", f"{role} does not have a row for each object")
             continue
-        norms = np.linalg.norm(segment.vectors(role, encoder.dim).astype(np.float32), axis=1)
-        if not bool(((np.abs(norms - 1) < 1e-2) | (norms == 0)).all()):
+        if not _unit(segment.vectors(role, encoder.dim)):
             yield Problem(entry.path, "vectors", "a row is no unit vector")
+
+
+def _verbatim_problems(bundle: Bundle, segment: Segment) -> Iterator[Problem]:
+    """Whether the vectors of verbatim text belong to the pieces of the exchanges that they name."""
+    import numpy as np
+
+    encoder = bundle.manifest.encoder
+    if encoder is None or not segment.has(VERBATIM_VECTORS):
+        return
+    entry = segment.files[VERBATIM_VECTORS]
+    places = segment.arrays(VERBATIM_ROWS) if segment.has(VERBATIM_ROWS) else {}
+    exchanges = read_rows(segment, "exchanges")
+    named, keys = places.get("exchange_row"), places.get("key")
+    if named is None or keys is None or not len(named) == len(keys) == entry.rows:
+        yield Problem(entry.path, "vectors", "there is not a place for each vector")
+        return
+    rows = dict.fromkeys(named.tolist())
+    if any(not 0 <= row < len(exchanges) for row in rows):
+        yield Problem(entry.path, "vectors", "a vector belongs to no exchange")
+        return
+    wanted = [(row, chunk) for row in rows for chunk in verbatim_chunks(exchanges[row])]
+    if named.tolist() != [row for row, _ in wanted] or not np.array_equal(keys, keys_of([text for _, text in wanted])):
+        yield Problem(entry.path, "vectors", "the vectors are not those of the exchanges' pieces")
+    elif not _unit(segment.vectors(VERBATIM_VECTORS, encoder.dim)):
+        yield Problem(entry.path, "vectors", "a row is no unit vector")
+
+
+def _unit(rows: Any) -> bool:
+    """Whether all rows have the length one or are zero."""
+    import numpy as np
+
+    norms = np.linalg.norm(rows.astype(np.float32), axis=1)
+    return bool(((np.abs(norms - 1) < 1e-2) | (norms == 0)).all())
 
 
 def _probe(bundle: Bundle, verdict: Verdict) -> float | None:

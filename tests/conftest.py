@@ -38,6 +38,7 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests write down what they vouch for in a state folder of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("BACKFILL_VECTOR_CACHE", str(tmp_path_factory.mktemp("vectors")))
         yield
 
 

@@ -35,6 +35,9 @@ class HashEmbedder:
     def truncated(self) -> int:
         return 0
 
+    def cut(self, texts: Sequence[str], *, kind: str) -> list[bool]:
+        return [False] * len(texts)
+
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Puts the hash encoder in the place of MiniLM for runs in this process."""

@@ -57,3 +57,7 @@ class Embedder(Protocol):
     def truncated(self) -> int:
         """How many texts were longer than the encoder reads and were cut, since it was made."""
         ...
+
+    def cut(self, texts: Sequence[str], *, kind: Literal["query", "passage"]) -> list[bool]:
+        """Which of the texts are longer than the encoder reads; nothing is computed or counted."""
+        ...

@@ -61,6 +61,15 @@ class OnnxEmbedder:
                 rows[i] = self._vector(self._card.prompts.get(kind, "") + clean_unicode(text))
         return rows[np.array(places, np.int64)]
 
+    def cut(self, texts: Sequence[str], *, kind: Literal["query", "passage"]) -> list[bool]:
+        """See Embedder."""
+        prompt = self._card.prompts.get(kind, "")
+        return [
+            len(prompt + text) > MAX_READ_CHARS
+            or self._tokenizer.encode(prompt + clean_unicode(text), self._card.max_tokens)[1]
+            for text in texts
+        ]
+
     def _vector(self, text: str) -> npt.NDArray[np.float32]:
         ids, cut = self._tokenizer.encode(text[:MAX_READ_CHARS], self._card.max_tokens)
         self._truncated += cut or len(text) > MAX_READ_CHARS

@@ -114,16 +114,24 @@ class SentenceTransformerEmbedder:
         rows = np.zeros((len(unique), self.dim), np.float16)
         spoken = [i for i, text in enumerate(unique) if text.strip()]
         prompt = self.prompts.query if kind == "query" else self.prompts.passage
-        ids = self._token_ids([prompt + clean_unicode(unique[i]) for i in spoken])
+        ids, cut = self._token_ids([prompt + clean_unicode(unique[i]) for i in spoken])
+        self._truncated += len(cut)
         batches = list(self._batches([len(tokens) for tokens in ids]))
         with ThreadPoolExecutor(self._workers if self.device == "cpu" else 1) as pool:
             for batch, vectors in zip(batches, pool.map(lambda b: self._forward(ids, b), batches), strict=True):
                 rows[[spoken[i] for i in batch.texts]] = vectors[: len(batch.texts)]
         return rows[np.array(places, np.int64)]
 
-    def _token_ids(self, texts: list[str]) -> list[list[int]]:
+    def cut(self, texts: Sequence[str], *, kind: Literal["query", "passage"]) -> list[bool]:
+        """See Embedder."""
+        prompt = self.prompts.query if kind == "query" else self.prompts.passage
+        cut = self._token_ids([prompt + clean_unicode(text) for text in texts])[1]
+        return [i in cut for i in range(len(texts))]
+
+    def _token_ids(self, texts: list[str]) -> tuple[list[list[int]], set[int]]:
+        """The tokens of each text, and the numbers of those that were cut."""
         if not texts:
-            return []
+            return [], set()
         encoded = self._tokenizer(
             [text[:MAX_READ_CHARS] for text in texts],
             truncation=True,
@@ -140,8 +148,7 @@ class SentenceTransformerEmbedder:
                 cut.add(text)
             else:
                 first[text] = tokens
-        self._truncated += len(cut)
-        return [first[i] for i in range(len(texts))]
+        return [first[i] for i in range(len(texts))], cut
 
     def _batches(self, counts: list[int]) -> Iterator[_Batch]:
         order = sorted(range(len(counts)), key=counts.__getitem__)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.errors import UsageError
-from backfill.evaluation.chunks import chunks_of
+from backfill.chunks import chunks_of
 from backfill.evaluation.collection import Collection
 from backfill.evaluation.corpus import Query
 from backfill.evaluation.grid import Signal

@@ -55,6 +55,10 @@ class CachedEmbedder:
         """How many texts the embedder cut; cached ones are not counted again."""
         return self._embedder.truncated()
 
+    def cut(self, texts: Sequence[str], *, kind: Literal["query", "passage"]) -> list[bool]:
+        """See Embedder."""
+        return self._embedder.cut(texts, kind=kind)
+
     def encode(self, texts: Sequence[str], *, kind: Literal["query", "passage"]) -> F16:
         """[N, D] float16 unit rows in the order of `texts`; a blank text gives a zero row."""
         unique, places = distinct(texts)

@@ -1,0 +1,38 @@
+"""Kills and power cuts at the operations of every stage: a second attempt makes what an undisturbed one makes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.crash.scenarios import SCENARIOS
+
+FEW = [("forget", "kill", 29), ("add", "cut", 23)]
+
+
+def interrupted(scenario: str, mode: str, every: int) -> dict[str, object]:
+    command = [sys.executable, "-m", "tests.crash.interrupt", scenario, mode, "--every", str(every)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False)
+    assert done.stdout, done.stderr
+    record: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return record
+
+
+@pytest.mark.parametrize(("scenario", "mode", "every"), FEW)
+def test_some_interruptions_change_no_byte(scenario: str, mode: str, every: int) -> None:
+    record = interrupted(scenario, mode, every)
+    assert record["failures"] == []
+    assert record["tried"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["kill", "cut"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_no_interruption_changes_a_byte(scenario: str, mode: str) -> None:
+    record = interrupted(scenario, mode, 1)
+    assert record["failures"] == []
+    assert record["tried"]
