@@ -10,11 +10,12 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from backfill.errors import BackfillError
 from bench.harness import Result, machine
 
 BENCHMARKS = (
     "scan", "distill", "mask", "tokens", "overhead", "extractive", "merge", "bm25",
-    "vectors", "query", "open", "size", "faults",
+    "vectors", "query", "open", "size", "faults", "quality",
 )  # fmt: skip
 RESULTS = Path(__file__).with_name("results.csv")
 COLUMNS = ("at", "git", "machine", "name", "value", "unit", "peers", "limit", "ratio", "goal", "met", "notes")
@@ -32,7 +33,7 @@ def main() -> int:
         print(f"== {name}  ({machine()})", flush=True)
         try:
             result: Result = importlib.import_module(f"bench.{name}").run(args.quick)
-        except ModuleNotFoundError as error:
+        except (ModuleNotFoundError, BackfillError) as error:
             print(f"skipped: {error}", file=sys.stderr)
             failed += 1
             continue

@@ -77,6 +77,8 @@ def load_gold(folder: Path = FOLDER) -> list[Gold]:
 
 def gold_pairs(transcripts: Path = TRANSCRIPTS, records: Iterable[Gold] | None = None) -> list[GoldPair]:
     """The records with their exchanges. Raises BackfillError where the corpus lacks one, or its context."""
+    if not transcripts.is_dir():
+        raise BackfillError(f"the shared corpus is not there: {transcripts}")
     wanted = list(load_gold() if records is None else records)
     rows: dict[str, Exchange] = {}
     for source in sorted({gold.source for gold in wanted}):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from exchanges import make_exchange
+
 from backfill import claim_prompt, prompts
+from backfill.extractive import extract
 from backfill.fidelity.checks import HARD, check_object, classify, exchange_source
 from backfill.fidelity.claim_checks import ClaimSource, claim_faults
 from backfill.fidelity.handles import find_handles
 from backfill.schema import validate
 from bench.gold import FOLDER, GoldPair, load_gold
+from bench.quality import score_gold, vocabulary
 
 GOLD = load_gold()
 # A reader's own words may differ from the source's: so many of a hundred faithful items may be refused.
@@ -68,3 +74,17 @@ def _runs(text: str) -> set[tuple[str, ...]]:
     """Runs of five words."""
     words = re.findall(r"\w+", text.lower())
     return set(zip(*(words[k:] for k in range(5)), strict=False))
+
+
+def test_the_gold_objects_score_full_marks_against_themselves(gold: list[GoldPair]) -> None:
+    best = score_gold(gold, [pair.made for pair in gold])
+    assert (best.recall, best.precision, best.rooms, best.density) == (1.0, 1.0, 1.0, 1.0)
+    empty = [replace(pair.made, exchange_core="", specific_context="", room_assignments=()) for pair in gold]
+    worst = score_gold(gold, empty)
+    assert (worst.recall, worst.precision, worst.rooms) == (0.0, 0.0, 0.0)
+
+
+def test_vocabulary_counts_the_rarest_terms() -> None:
+    rows = [make_exchange("rename widget", "done"), make_exchange("rename gadget", "done")]
+    made = [replace(extract(row, generation=0, fingerprint=""), exchange_core="the widget") for row in rows]
+    assert vocabulary(rows, made) == pytest.approx((1 / 2 + 0) / 2)  # "done" is no term
