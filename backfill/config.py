@@ -178,13 +178,15 @@ class IndexConfig:
 
 @dataclass(frozen=True, slots=True)
 class LauncherConfig:
-    """Who calls `worker(shard)`. `workers` 0 means one per GPU, or one where there is none."""
+    """Who calls `worker(shard)`. `workers` 0 means one per GPU, or one where there is none. `metrics_port` serves
+    Prometheus text on 127.0.0.1 while `run` works (0: not)."""
 
     kind: Literal["inline", "ray", "slurm"] = "inline"
     workers: int = 1
     address: str = ""
     gpus_per_worker: float = 0.0
     cpus_per_worker: float = 1.0
+    metrics_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from backfill.progress import Reporter
 from backfill.reading import metered
 from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir
 from backfill.stages import ShouldStop
+from backfill.worker_states import Tally
 
 UNITS = {"scan": "MB", "distill": "items", "embed": "items"}
 
@@ -184,6 +185,7 @@ def _stage(
 ) -> None:
     missing = run.missing(plan, stage)
     rows = {s: n for r in plan.rounds for s, n in _shard_sizes(run, r.table).items()}
+    tally = Tally()
     with reporter.stage(stage, UNITS[stage], sum(rows.get(s, 0) for s in missing)) as view:
         if missing:
             launcher.run(
@@ -191,7 +193,7 @@ def _stage(
                 stage,
                 missing,
                 should_stop=should_stop,
-                on_done=lambda shard, stats: view.advance(rows.get(shard, 0)),
+                on_done=lambda shard, stats: view.advance(rows.get(shard, 0), tally.note(stats)),
             )
 
 

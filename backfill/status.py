@@ -9,9 +9,9 @@ from typing import Any
 
 from backfill.bundle_writer import MANIFEST
 from backfill.manifest import manifest_path
-from backfill.rundir import Plan, RunDir
-
-RECENT_S = 300.0
+from backfill.rundir import RunDir
+from backfill.worker_log import read_events
+from backfill.worker_states import RECENT_S, token_rates, workers_of
 
 
 def status_of(path: Path) -> dict[str, Any]:
@@ -32,6 +32,7 @@ def status_of(path: Path) -> dict[str, Any]:
             commits.append((when, int(manifest.stats.get("n", 0))))
     complete = all(stage["done"] >= stage["total"] for stage in stages.values())
     rate = _rates(commits)
+    events = read_events(run.logs)
     left = sum(r.n_rows for r in plan.rounds if r.product in plan.bound_config().distill.products) - sum(
         n for _, n in commits
     )
@@ -40,7 +41,8 @@ def status_of(path: Path) -> dict[str, Any]:
         "stages": stages,
         "rate": rate,
         "eta_s": round(left / rate["overall"], 1) if rate["overall"] and left > 0 else None,
-        "workers": _workers(run, plan),
+        "token_rate": token_rates(events),
+        "workers": workers_of(events),
         "failures": dict(failures.most_common()),
     }
 
@@ -55,17 +57,3 @@ def _rates(commits: list[tuple[float, int]]) -> dict[str, float]:
     overall = sum(n for _, n in commits[1:]) / max(last - first, 1e-9)
     m5 = sum(n for _, n in recent) / RECENT_S if recent else 0.0
     return {"m5": round(m5, 2), "overall": round(overall, 2)}
-
-
-def _workers(run: RunDir, plan: Plan) -> list[dict[str, Any]]:
-    """Workers that left an answer log under the plan's engine, with the time of their last sync."""
-    logs = sorted(run.logs.glob(f"answers-*.{plan.distill_fingerprint[:8]}.jsonl"))
-    return [
-        {
-            "id": log.name.removeprefix("answers-").split(".")[0],
-            "host": None,
-            "shard": None,
-            "last_commit": round(log.stat().st_mtime, 3),
-        }
-        for log in logs
-    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 
 
@@ -31,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from backfill.errors import UsageError
     from backfill.ids import canonical_json
     from backfill.interrupts import StopFlag
+    from backfill.metrics import metrics_served
     from backfill.pipeline import run_all
     from backfill.progress import Reporter
 
@@ -44,7 +46,10 @@ def run(args: argparse.Namespace) -> int:
     stop = StopFlag().install()
     reporter = Reporter(quiet=args.json)
     out = args.out or Path(config.run)
-    record = run_all(config, out, args.config.absolute().parent, reporter, stop, ungated=args.ungated)
+    with contextlib.ExitStack() as stack:
+        if config.launcher.metrics_port:
+            stack.enter_context(metrics_served(out.absolute(), config.launcher.metrics_port))
+        record = run_all(config, out, args.config.absolute().parent, reporter, stop, ungated=args.ungated)
     if args.json:
         print(canonical_json(record).decode())
     else:

@@ -23,6 +23,15 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.run}: {record['state']}")
     for name, stage in record["stages"].items():
         print(f"  {name:<8} {stage['done']:,}/{stage['total']:,} shards")
+    rate, tokens = record["rate"], record["token_rate"]
+    print(f"  rate     {rate['m5']:,.1f}/s over 5 minutes, {rate['overall']:,.1f}/s overall; {tokens['m5']:,.0f} and "
+          f"{tokens['overall']:,.0f} tokens/s")  # fmt: skip
+    if record["eta_s"] is not None:
+        print(f"  left     {record['eta_s'] / 60:,.0f} min")
+    for worker in record["workers"]:
+        shard = "" if worker["shard"] is None else f" {worker['stage']} shard {worker['shard']}"
+        seen = f"{worker['shards']:,} shards done, last seen {worker['silent_s']:,.0f} s ago"
+        print(f"  worker   {worker['id']} on {worker['host']}: {worker['state']}{shard}, {seen}")
     for reason, count in record["failures"].items():
         print(f"  failures: {reason} {count:,}")
     return 0
