@@ -48,24 +48,38 @@ class Documents:
 
 
 class Opened:
-    """Things made once, when first needed, under a lock."""
+    """Things made once, when first needed; different things may be made at the same time."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._making: dict[str, threading.RLock] = {}
         self._made: dict[str, Any] = {}
 
     def once(self, key: str, make: Callable[..., T], *args: Any) -> T:
         """What `make(*args)` gave the first time for this key."""
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = make(*args)
-            value: T = self._made[key]
+        value: T
+        try:
+            value = self._made[key]
             return value
+        except KeyError:
+            pass
+        with self._lock:
+            making = self._making.setdefault(key, threading.RLock())
+        with making:
+            made = self._made
+            if key not in made:
+                made[key] = make(*args)
+            value = made[key]
+            return value
+
+    def has_made(self, key: str) -> bool:
+        """Whether it was made already."""
+        return key in self._made
 
     def forget(self) -> None:
         """Drops what was made; it is made again when next needed."""
         with self._lock:
-            self._made.clear()
+            self._made = {}
 
 
 class Segment(Opened):

@@ -222,11 +222,31 @@ def read_footer(data: bytes) -> Footer:
             if field_id == 4 and kind == LIST:
                 n_groups, item, reader.pos = list_head(data, reader.pos)
                 groups = _row_groups(data, reader, n_groups) if item == STRUCT else []
-            else:
+            elif field_id == 2 and kind == LIST:
+                fields[field_id] = (kind, _schema(data, reader))
+            elif field_id in (1, 3):
                 fields[field_id] = (kind, reader.value(kind, 1))
+            else:
+                reader.pos = skip_value(data, reader.pos, kind)
     except IndexError:
         raise BundleError("a Parquet footer is damaged") from None
     return Footer(data, int(fields[1][1]), fields[2][1][1], int(fields[3][1]), groups)
+
+
+# Schemas met last, by their bytes: a table has the same in all segments, and reading it costs as much as ten chunks.
+_schemas: deque[tuple[bytes, tuple[int, list[ThriftStruct]]]] = deque(maxlen=8)
+
+
+def _schema(data: bytes, reader: ThriftReader) -> tuple[int, list[ThriftStruct]]:
+    """The list of schema elements at the reader's place; who gets it must not change it."""
+    for known, read in tuple(_schemas):
+        if data.startswith(known, reader.pos):
+            reader.pos += len(known)
+            return read
+    start = reader.pos
+    schema: tuple[int, list[ThriftStruct]] = reader.value(LIST, 1)
+    _schemas.appendleft((data[start : reader.pos], schema))
+    return schema
 
 
 # Patterns of row groups met last. Compiling one takes as long as walking some hundred column chunks.

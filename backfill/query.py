@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,12 @@ from backfill import signals
 from backfill.bundle_manifest import SearchDefaults
 from backfill.claim_search import read_claims
 from backfill.delivery import Passage, best_match, hit_passages, query_terms
-from backfill.errors import BundleError, UsageError
+from backfill.errors import BackfillError, BundleError, UsageError
 from backfill.filters import Filters, one_of
 from backfill.folding import COMPARED_HITS, near_copies
 from backfill.hits import Hit, Place, read_hits
 from backfill.phrases import ExactTerms, exact_mask, take_apart
-from backfill.question import MIN_DEPTH, ask, query_encoder, wants_vector_for
+from backfill.question import MIN_DEPTH, ask, load_encoder_aside, query_encoder, wants_vector_for
 from backfill.ranking import (
     EMPTY,
     Question,
@@ -106,6 +107,8 @@ def search(
     _check_mode(bundle, mode)
     settings = settings or bundle.manifest.index
     wanted = wants_vector_for(bundle, mode, settings)
+    if wanted and not bundle.has_made("encoder"):
+        _begin_by_words(bundle, text, mode, filters, settings)
     question, warnings = ask(
         bundle, text, wants_vector=wanted, k=k, superseded=superseded, filters=filters, settings=settings
     )
@@ -126,6 +129,15 @@ def search(
     miss = None if hits else _closest_miss(bundle, question, exact, mode, filters)
     took_ms = round((time.perf_counter() - began) * 1000, 2)
     return SearchResult(text, tuple(hits), mode, took_ms, miss, tuple(warnings))
+
+
+def _begin_by_words(bundle: Bundle, text: str, mode: str, filters: Filters, settings: SearchDefaults) -> None:
+    """Loads the encoder, for which the first search of a process waits most, while what words need is opened."""
+    load_encoder_aside(bundle)
+    # What is wrong with the query, or with a file, is said where it counts.
+    with suppress(BackfillError):
+        question, _ = ask(bundle, text, wants_vector=False, k=1, filters=filters, settings=settings)
+        rank(bundle, question, mode, documents_mask(bundle, filters))
 
 
 def ranked_places(bundle: Bundle, text: str, *, k: int, filters: Filters | None = None) -> list[Place]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from backfill.bundle_manifest import SearchDefaults
-from backfill.errors import UsageError
+from backfill.errors import BackfillError, UsageError
 from backfill.filters import Filters, one_of
 from backfill.fusion import FUSIONS, NORMALIZATIONS
 from backfill.phrases import take_apart
@@ -113,6 +115,17 @@ def query_encoder(bundle: Bundle) -> tuple[Embedder | None, str]:
     if cosine < info.probe_cosine_min:
         return None, f"the encoder's probe text has cosine {cosine:.4f} to its recorded vector, so vectors are off"
     return encoder, ""
+
+
+def load_encoder_aside(bundle: Bundle) -> None:
+    """Starts to load the encoder in a thread of its own; `query_encoder` waits for it, and says what went wrong."""
+
+    def load() -> None:
+        with suppress(BackfillError):
+            query_encoder(bundle)
+
+    if not bundle.has_made("encoder"):
+        threading.Thread(target=load, name="encoder", daemon=True).start()
 
 
 def wants_vector_for(bundle: Bundle, mode: str, settings: SearchDefaults) -> bool:

@@ -11,7 +11,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from backfill.bundle import EncoderInfo
     from backfill.embedders.base import Embedder
 
+# Not importlib.resources, whose import takes longer than all of this module's work.
+SHIPPED = Path(__file__).with_name("data") / "trusted_encoders.json"
 MAX_ENCODER_JSON_BYTES = 1 << 20
 MAX_RECORD_BYTES = 16 << 20
 MAX_SEGMENT_BYTES = 256 << 20  # four million segments
@@ -62,9 +63,7 @@ def record_encoder(sha256: str) -> None:
 
 def is_trusted(sha256: str) -> bool:
     """Whether the package or this user's own runs vouch for the encoder."""
-    shipped = msgspec.json.decode(
-        resources.files("backfill").joinpath("data/trusted_encoders.json").read_bytes(), type=frozenset[str]
-    )
+    shipped = msgspec.json.decode(SHIPPED.read_bytes(), type=frozenset[str])
     return sha256 in shipped or sha256 in _digests(record_path())
 
 

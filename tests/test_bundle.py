@@ -281,7 +281,7 @@ def test_the_shipped_list_vouches(made: Fixture, monkeypatch: pytest.MonkeyPatch
     assert not trust.is_trusted(digest)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "trusted_encoders.json").write_text(json.dumps([digest]))
-    monkeypatch.setattr("backfill.trust.resources.files", lambda _: tmp_path)
+    monkeypatch.setattr(trust, "SHIPPED", tmp_path / "data" / "trusted_encoders.json")
     assert trust.is_trusted(digest)
 
 

@@ -30,8 +30,10 @@ Scores = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 _Gains: TypeAlias = tuple[npt.NDArray[np.int64], Scores]
 
-# Rows and gains of the terms asked for last, 16 bytes for each row that holds one: a million rows.
+# Rows and gains of the terms asked for last, 16 bytes for each row that holds one: a million rows. Of more terms it is
+# remembered where they stand: two views a segment, 10 KB for 24 segments.
 MAX_RECENT_BYTES = 16 << 20
+MAX_RECENT_TERMS = 1024
 
 # A process that asks once finds its terms without their beginnings, which take as long as 300 plain lookups to read.
 _PLAIN_LOOKUPS = 64
@@ -210,6 +212,7 @@ class Bm25:
         sizes = [field.n_docs for field in self.fields]
         self._searches = 0
         self._recent: Recent[_Gains] = Recent(MAX_RECENT_BYTES)
+        self._places: Recent[list[tuple[Array, Array]]] = Recent(MAX_RECENT_TERMS)
         self._starts = np.cumsum([0, *sizes[:-1]], dtype=np.int64)[: len(sizes)]
         self._ends = self._starts + np.array(sizes, np.int64)
 
@@ -247,9 +250,29 @@ class Bm25:
 
     def _gains(self, terms: Sequence[str]) -> dict[str, _Gains]:
         """Per term the rows of all segments, rising, that hold it, and tf / (tf + norm) of each."""
-        known = {term: self._recent.get(term) for term in terms}
-        fresh = [term for term in terms if known[term] is None]
-        found: dict[str, _Gains] = {term: gains for term, gains in known.items() if gains is not None}
+        found: dict[str, _Gains] = {}
+        fresh: list[str] = []
+        for term in terms:
+            gains = self._recent.get(term)
+            if gains is None:
+                fresh.append(term)
+            else:
+                found[term] = gains
+        for term, slices in self._slices(fresh).items():
+            gains = found[term] = self._gains_of(term, slices)
+            self._recent.put(term, gains, 16 * len(gains[0]))
+        return found
+
+    def _slices(self, terms: Sequence[str]) -> dict[str, list[tuple[Array, Array]]]:
+        """Per term what each segment holds of it."""
+        found: dict[str, list[tuple[Array, Array]]] = {}
+        fresh: list[str] = []
+        for term in terms:
+            slices = self._places.get(term)
+            if slices is None:
+                fresh.append(term)
+            else:
+                found[term] = slices
         if not fresh:
             return found
         encoded = [_encoded(term) for term in fresh]
@@ -257,8 +280,8 @@ class Bm25:
         beginnings = beginnings_of(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths) - lengths, lengths)
         by_field = [field.slices_of(encoded, beginnings) for field in self.fields]
         for at, term in enumerate(fresh):
-            gains = found[term] = self._gains_of(term, [slices[at] for slices in by_field])
-            self._recent.put(term, gains, 16 * len(gains[0]))
+            found[term] = [slices[at] for slices in by_field]
+            self._places.put(term, found[term], 1)
         return found
 
     def _gains_of(self, term: str, slices: Sequence[tuple[Array, Array]]) -> _Gains:
