@@ -1,13 +1,15 @@
 """What a run has to do, counted from a scanned run folder or from a sample of the sources.
 
-A run folder is counted as it is; of a config, units are read in the order of a hash of their names until `SAMPLE_BYTES`
-are read, into a folder that is thrown away, and counts are scaled by bytes. Deliberately absent: time and money
+A run folder is counted as it is; of a config, units of every folder are read by turns, in the order of a hash of their
+names, until `SAMPLE_BYTES` are read, into a folder that is thrown away, and counts are scaled by bytes, each folder's
+by its own. Deliberately absent: time and money
 (`estimate`), and engines; nothing is distilled here.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import tempfile
 import time
@@ -82,14 +84,24 @@ def sampled_run(config: Config) -> Iterator[tuple[RunDir, Plan, float, list[Plan
 
 
 def _sample(units: Sequence[PlannedUnit]) -> list[PlannedUnit]:
-    order = sorted(units, key=lambda u: hashlib.blake2b(u.source.encode("utf-8", "replace"), digest_size=8).digest())
+    """Units of every stratum by turns, in the order of a hash, until `SAMPLE_BYTES` are read."""
+    strata: dict[tuple[int, str], list[PlannedUnit]] = {}
+    for unit in sorted(units, key=lambda u: hashlib.blake2b(u.source.encode("utf-8", "replace")).digest()):
+        strata.setdefault(_stratum(unit), []).append(unit)
+    turns = itertools.zip_longest(*(strata[key] for key in sorted(strata)))
     chosen: list[PlannedUnit] = []
     read = 0
-    for unit in order:
-        if not chosen or read + unit.total_bytes <= SAMPLE_BYTES:
+    for unit in itertools.chain.from_iterable(turns):
+        if unit is not None and (not chosen or read + unit.total_bytes <= SAMPLE_BYTES):
             chosen.append(unit)
             read += unit.total_bytes
     return sorted(chosen, key=lambda u: (u.source, u.root))
+
+
+def _stratum(unit: PlannedUnit) -> tuple[int, str]:
+    """Root and first folder: what one agent or project wrote is alike, and exchanges a byte differ a hundredfold."""
+    folder, inside, _ = unit.source.partition("/")
+    return unit.root, folder if inside else ""
 
 
 def count(
@@ -135,6 +147,7 @@ def count(
     some = sorted(spans, key=lambda span: span.digest)[: math.ceil(windows * share)]
     rows = _rows_at(run, plan, chosen)
     read = [unit for shard in plan.scan_shards for unit in shard.units]
+    scale, scale_error = _scaled(run, plan, read, units)
     source_bytes, read_bytes = sum(u.total_bytes for u in units), sum(u.total_bytes for u in read)
     return Workload(
         exchanges=len(places),
@@ -149,8 +162,8 @@ def count(
         files=len(units),
         scan_shards=len(plan.scan_shards),
         text_tokens=sum(tokens.values()),
-        scale=source_bytes / read_bytes if read_bytes else 1.0,
-        scale_error=_scale_error(run, plan, read, source_bytes),
+        scale=scale,
+        scale_error=scale_error,
         rows=tuple(rows.values()),
         sample_windows=_windows(run, plan, some, places),
     )
@@ -249,23 +262,42 @@ def _windows(run: RunDir, plan: Plan, spans: Sequence[Span], places: dict[bytes,
     )
 
 
-def _scale_error(run: RunDir, plan: Plan, read: Sequence[PlannedUnit], source_bytes: int) -> float:
-    """Relative standard error of exchanges a byte over the units that were read, as a ratio of sums (Cochran 1977,
-    6.4); 0 where everything was read."""
-    read_bytes = sum(u.total_bytes for u in read)
-    if read_bytes >= source_bytes or len(read) < 2:
-        return 0.0 if read_bytes >= source_bytes else 1.0
-    counts = dict.fromkeys((u.source for u in read), 0)
+def _scaled(run: RunDir, plan: Plan, read: Sequence[PlannedUnit], units: Sequence[PlannedUnit]) -> tuple[float, float]:
+    """(scale, its relative standard error): exchanges of the corpus over those that were read.
+
+    A ratio estimate of exchanges a byte in each stratum, their variances added up (Cochran 1977, 6.11); a stratum of
+    which nothing was read has the mean of all, and one of which a single unit was read the variance of all.
+    """
+    if sum(u.total_bytes for u in read) >= sum(u.total_bytes for u in units):
+        return 1.0, 0.0
+    counts = dict.fromkeys(((u.root, u.source) for u in read), 0)
+    by_name = {u.source: (u.root, u.source) for u in read}
     for shard in range(len(plan.scan_shards)):
-        path = run.scan_file(plan, shard, "occurrences")
-        for source in _column(path, "source"):
-            outer = source.partition("!")[0]
-            if outer in counts:
-                counts[outer] += 1
-    total = sum(counts.values())
-    if not total:
-        return 1.0
-    ratio = total / read_bytes
-    n = len(read)
-    spread = sum((counts[u.source] - ratio * u.total_bytes) ** 2 for u in read) * n / (n - 1)
-    return math.sqrt(spread * (1 - read_bytes / source_bytes)) / total
+        for source in _column(run.scan_file(plan, shard, "occurrences"), "source"):
+            if (name := source.partition("!")[0]) in by_name:
+                counts[by_name[name]] += 1
+    found = sum(counts.values())
+    if not found:
+        return sum(u.total_bytes for u in units) / max(1, sum(u.total_bytes for u in read)), 1.0
+    total = variance = 0.0
+    pooled = _ratio(read, counts)
+    for key, of in itertools.groupby(sorted(units, key=_stratum), _stratum):
+        corpus = sum(u.total_bytes for u in of)
+        own = [u for u in read if _stratum(u) == key]
+        ratio, spread = _ratio(own, counts) if len(own) > 1 else pooled
+        own_bytes = sum(u.total_bytes for u in own)
+        if own_bytes >= corpus:
+            total += sum(counts[u.root, u.source] for u in own)
+            continue
+        total += ratio * corpus if len(own) != 1 else _ratio(own, counts)[0] * corpus
+        # Of a stratum that was not read the ratio itself is a guess: its whole part counts as uncertain.
+        variance += (corpus - own_bytes) * corpus / own_bytes * spread if own else (ratio * corpus) ** 2
+    return total / found, min(1.0, math.sqrt(variance) / total) if total else 1.0
+
+
+def _ratio(units: Sequence[PlannedUnit], counts: dict[tuple[int, str], int]) -> tuple[float, float]:
+    """(exchanges a byte, variance a byte around it) of some units."""
+    size = max(1, sum(u.total_bytes for u in units))
+    ratio = sum(counts[u.root, u.source] for u in units) / size
+    spread = sum((counts[u.root, u.source] - ratio * u.total_bytes) ** 2 for u in units)
+    return ratio, spread / size * len(units) / max(1, len(units) - 1)
