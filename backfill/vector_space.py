@@ -42,6 +42,14 @@ _ANN_NARROWEST = 5
 _RECENT_QUERIES = 8
 
 
+class Ann(Protocol):
+    """An approximate index over all rows of a space."""
+
+    def candidates(self, query: F32, n: int, allowed: Mask | None) -> Units:
+        """About the `n` best rows among those allowed [rows], rising."""
+        ...
+
+
 class VectorSpace:
     """The rows of several files and the units that they belong to. Searches are thread-safe."""
 
@@ -115,6 +123,11 @@ class VectorSpace:
         if len(units) > depth:
             units = units[best >= np.partition(best, len(best) - depth)[len(best) - depth]]
         return units
+
+    def _goes_by_faiss(self) -> bool:
+        """Not the first search of a process, which would wait longer for the import than for the plain scan."""
+        self._searches += 1
+        return self.n_rows >= FAISS_FROM_ROWS and (self._searches > 1 or "faiss" in sys.modules)
 
     def _short(self, query: F32, n: int, allowed: Mask | None) -> Units:
         if self._shortlist is None:
