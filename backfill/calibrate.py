@@ -75,6 +75,10 @@ class MeteredEngine:
         """That of the engine."""
         return self._engine.deterministic
 
+    def record(self) -> dict[str, Any]:
+        """That of the engine."""
+        return self._engine.record()
+
     def identity(self) -> dict[str, Any]:
         """That of the engine."""
         return self._engine.identity()

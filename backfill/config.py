@@ -43,10 +43,11 @@ class EngineConfig:
     """The distillation engine. Keys that the chosen kind does not use are ignored.
 
     `model` is a local directory, a hub name, or `package:NAME` for weights that a Python package carries.
-    `max_new_tokens` bounds one answer, `max_model_len` prompt and answer together; `window` requests are kept in
-    flight (0: 1.25 x max_num_seqs). `load_timeout_s` bounds the start of the child process. `mask_memo_bytes` bounds
-    the token masks of outlines that are kept (0: none are; the masks are the same). Of `openai`: `base_url` ends in
-    /v1, `concurrency` requests run at once for at most `step_timeout_s` each, tries and pauses together, and
+    `max_new_tokens` bounds one answer, `max_model_len` prompt and answer together; `window` requests are kept in flight
+    (0: 1.25 x max_num_seqs). Batch sizes of 0 are chosen from the model and the memory; a model that reads less than
+    `max_model_len` shortens it. `load_timeout_s` bounds the start of the child process. `mask_memo_bytes` bounds the
+    token masks of outlines that are kept (0: none are; the masks are the same). Of `openai`: `base_url` ends in /v1,
+    `concurrency` requests run at once for at most `step_timeout_s` each, tries and pauses together, and
     `template_kwargs` sends `enable_thinking` to the chat template, which vLLM and SGLang read and some servers refuse.
     """
 
@@ -55,7 +56,7 @@ class EngineConfig:
     dtype: str = "auto"
     max_model_len: int = 4096
     max_new_tokens: int = 256
-    max_num_seqs: int = 64
+    max_num_seqs: int = 0
     max_num_batched_tokens: int = 0
     window: int = 0
     gpu_memory_utilization: float = 0.9

@@ -5,6 +5,7 @@ scan -> plan a round -> distill -> embed -> merge. Reads a config, writes RUN; p
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from dataclasses import replace
@@ -221,7 +222,8 @@ def _sums(run: RunDir, plan: Plan, product: str) -> dict[str, Any]:
             failures.update(stats.pop("failures"))
             totals.update(stats)
     totals["engine_s"] = round(totals["engine_s"], 3)
-    return {**totals, "failures": dict(failures.most_common())}
+    hits = round(totals["tokens_cached"] / totals["tokens_in"], 4) if totals["tokens_in"] else 0.0
+    return {**totals, "prefix_hit_rate": hits, "failures": dict(failures.most_common())}
 
 
 def check_llm_share(config: Config, totals: dict[str, Any]) -> None:
@@ -247,9 +249,15 @@ def merge_run(run: RunDir, plan: Plan, verdict: str, scanned: dict[str, Any]) ->
     if one.settings.encoder:
         record_encoder(one.settings.encoder["sha256"])
     ledger = {key: scanned[key] for key in ("files", "records", "states", "bytes", "balanced")}
-    lineage = {"kind": "run", **host_record(), "roots": list(plan.roots), "config": plan.config, "ledger": ledger}
+    lineage = {"kind": "run", **host_record(), "roots": list(plan.roots), "config": plan.config, "ledger": ledger,
+               "distill": distill_totals(run, plan), "engines": _engines(run)}  # fmt: skip
     make_dirs(run.bundle)
     return write_run(one, run.bundle, lineage)
+
+
+def _engines(run: RunDir) -> list[dict[str, Any]]:
+    """What each worker's engine recorded of itself, in the order of their names."""
+    return [json.loads(path.read_bytes()) for path in sorted(run.logs.glob("engine-*.json"))]
 
 
 def input_of_run(path: Path, verdict: str | None = None) -> Input:

@@ -57,7 +57,9 @@ def _distill(
 ) -> None:
     from backfill.answer_cache import cache_places, open_log
     from backfill.distill import distill
+    from backfill.durable import replace_file
     from backfill.engines import make_engine
+    from backfill.ids import canonical_json
     from backfill.made_before import MadeBefore
     from backfill.model_memory import check_engine_fits
 
@@ -94,6 +96,7 @@ def _distill(
             should_stop=should_stop,
         )
         _publish(run, plan, done, on_done)
+        replace_file(run.logs / f"engine-{worker}.json", canonical_json(engine.record()))
 
 
 def _inputs(run: RunDir, plan: Plan, shards: Iterable[int]) -> Iterator[tuple[str, Sequence[Exchange] | Windows]]:

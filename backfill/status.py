@@ -23,11 +23,13 @@ def status_of(path: Path) -> dict[str, Any]:
     stages = {name: {"done": total - len(run.missing(plan, name)), "total": total} for name, total in totals.items()}
     stages["merge"] = {"done": int((run.bundle / MANIFEST).is_file()), "total": 1}
     failures: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
     commits: list[tuple[float, int]] = []
     for shard in shards:
         manifest = run.object_manifest(plan, shard)
         if manifest is not None:
             failures.update(manifest.stats.get("failures", {}))
+            tokens.update({name: int(manifest.stats.get(name, 0)) for name in ("tokens_in", "tokens_cached")})
             when = manifest_path(run.objects, shard, plan.fingerprint_of(shard)).stat().st_mtime
             commits.append((when, int(manifest.stats.get("n", 0))))
     complete = all(stage["done"] >= stage["total"] for stage in stages.values())
@@ -44,6 +46,7 @@ def status_of(path: Path) -> dict[str, Any]:
         "token_rate": token_rates(events),
         "workers": workers_of(events),
         "failures": dict(failures.most_common()),
+        "prefix_hit_rate": round(tokens["tokens_cached"] / tokens["tokens_in"], 4) if tokens["tokens_in"] else 0.0,
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,15 +58,22 @@ def plan_of(target: Path, args: argparse.Namespace) -> dict[str, Any]:
             raise UsageError("--source and --set go with a CONFIG, not with a run folder")
         run_dir = RunDir(target.absolute())
         plan = run_dir.plan()
-        config = plan.bound_config()
+        config = _sized(plan.bound_config())
         known = _known(config, run_dir)
         work = of_run(run_dir, plan, config, known=known, n_rows=_sample_size(config, args.sample))
         return _estimate(config, work, args, profile_folders=[Path("configs/profiles")])
-    config = load_config(target, overrides=tuple(args.set), sources=tuple(args.source))
+    config = _sized(load_config(target, overrides=tuple(args.set), sources=tuple(args.source)))
     if not config.sources:
         raise UsageError("no sources", hint="name some in the config, or pass --source PATH")
     work = of_config(config, known=_known(config, None), n_rows=_sample_size(config, args.sample))
     return _estimate(config, work, args, profile_folders=[target.absolute().parent / "profiles"])
+
+
+def _sized(config: Config) -> Config:
+    """The configuration with the batch that its engine would choose."""
+    from backfill.engines.sizing import sized
+
+    return replace(config, engine=sized(config.engine)[0])
 
 
 def _estimate(config: Config, work: Any, args: argparse.Namespace, *, profile_folders: list[Path]) -> dict[str, Any]:

@@ -56,6 +56,10 @@ class Engine(Protocol):
         """What goes into the fingerprint: weights, tokenizer, chat template, sampling. No hosts, no batch sizes."""
         ...
 
+    def record(self) -> dict[str, Any]:
+        """What runs, for the lineage: device, versions, settings that were chosen. Plain JSON."""
+        ...
+
     def submit(self, request: Request) -> None:
         """Hands over a request. Raises EngineError when the engine is dead."""
         ...

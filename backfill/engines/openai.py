@@ -82,6 +82,17 @@ class OpenAIEngine:
             "enable_thinking": config.enable_thinking,
         }
 
+    def record(self) -> dict[str, Any]:
+        """The server and how it is asked; never the key."""
+        config = self._config
+        return {
+            "engine": "openai",
+            "base_url": config.base_url,
+            "model": config.model,
+            "concurrency": config.concurrency,
+            "window": self.window,
+        }
+
     def submit(self, request: Request) -> None:
         """Hands over a request. Raises ConfigError where the key's variable is empty, EngineError where it is over."""
         if self._closed.is_set():

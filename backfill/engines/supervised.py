@@ -28,7 +28,6 @@ class SupervisedEngine:
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._make = make
         self._engine = make()
-        self.window = self._engine.window
         self.deterministic = self._engine.deterministic
         self.deaths = 0
         self._budget = float(MAX_DEATHS)
@@ -43,6 +42,15 @@ class SupervisedEngine:
     def current(self) -> Engine:
         """The engine that runs at present."""
         return self._engine
+
+    @property
+    def window(self) -> int:
+        """That of the engine."""
+        return self._engine.window
+
+    def record(self) -> dict[str, Any]:
+        """That of the engine, and how many were replaced."""
+        return {**self._engine.record(), "deaths": self.deaths}
 
     def identity(self) -> dict[str, Any]:
         """That of the engine."""

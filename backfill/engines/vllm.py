@@ -26,6 +26,7 @@ from backfill.engines.base import Answer, Request
 from backfill.engines.identity import vllm_identity
 from backfill.engines.model_files import local_model
 from backfill.engines.outlines_memo import BYTES_VARIABLE
+from backfill.engines.sizing import Choice, sized
 from backfill.errors import EngineError, ModelError
 
 CLOSE_GRACE_S = 5.0
@@ -45,9 +46,9 @@ class VllmEngine:
     def __init__(
         self, config: EngineConfig, log_path: Path | None = None, *, child: str = "backfill.engines.vllm_child"
     ) -> None:
-        self.window = config.window or math.ceil(1.25 * config.max_num_seqs)
         self.started: frames.Ready | None = None
         self._config = config
+        self._choices: tuple[Choice, ...] | None = None
         self._child = child
         self._log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,6 +60,27 @@ class VllmEngine:
         self._heard = time.monotonic()
         self._death = ""
         self._decoder = msgspec.msgpack.Decoder(frames.ToParent)
+
+    @property
+    def window(self) -> int:
+        """Requests to keep in flight: what runs at once, and a quarter more to take the place of what ends."""
+        return self._config.window or math.ceil(1.25 * self._size().max_num_seqs)
+
+    def _size(self) -> EngineConfig:
+        if self._choices is None:
+            self._config, self._choices = sized(self._config)
+        return self._config
+
+    def record(self) -> dict[str, Any]:
+        """What runs: device, dtype, versions, and the settings that were chosen; nothing of it is in a fingerprint."""
+        if self.started is None:
+            return {"engine": "vllm"}
+        config = self._size()
+        sizes = {name: getattr(config, name) for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens")}
+        chosen = [{"name": c.name, "value": c.value, "reason": c.reason} for c in self._choices or ()]
+        started = msgspec.to_builtins(self.started)
+        started.pop("type", None)
+        return {"engine": "vllm", **started, **sizes, "window": self.window, "settings": chosen}
 
     def identity(self) -> dict[str, Any]:
         """Digests of the model's files and the sampling; reads the files, starts nothing. Raises ModelError."""
@@ -123,6 +145,7 @@ class VllmEngine:
 
     def _start(self) -> None:
         directory = local_model(self._config.model)
+        self._size()
         if self._log_path is None:
             handle, name = tempfile.mkstemp(prefix="backfill-engine-", suffix=".log")
             os.close(handle)
