@@ -20,6 +20,7 @@ from backfill.errors import ConfigError, EngineError
 from backfill.estimate import estimate
 from backfill.profiles import Profile, load_profiles, profile_for
 from tests import fake_encoder
+from tests.conftest import ROOT
 from tests.test_pipeline import SAMPLES, config, go
 
 
@@ -183,3 +184,9 @@ def test_a_run_that_is_not_read_completely_is_refused(tmp_path: Path, capsys: py
     next((run / "01-exchanges").glob("shard-*.json")).unlink()
     assert main(["plan", str(run)]) == 2
     assert "not read completely" in capsys.readouterr().err
+
+
+def test_shipped_profiles_are_whole() -> None:
+    found = load_profiles(ROOT / "configs" / "profiles")
+    assert found
+    assert all(profile.machine and profile.measured and 0 < profile.error < 1 for profile in found)
