@@ -46,9 +46,11 @@ class EngineConfig:
     `max_new_tokens` bounds one answer, `max_model_len` prompt and answer together; `window` requests are kept in flight
     (0: 1.25 x max_num_seqs). Batch sizes of 0 are chosen from the model and the memory; a model that reads less than
     `max_model_len` shortens it. `load_timeout_s` bounds the start of the child process. `mask_memo_bytes` bounds the
-    token masks of outlines that are kept (0: none are; the masks are the same). Of `openai`: `base_url` ends in /v1,
-    `concurrency` requests run at once for at most `step_timeout_s` each, tries and pauses together, and
-    `template_kwargs` sends `enable_thinking` to the chat template, which vLLM and SGLang read and some servers refuse.
+    token masks of outlines that are kept (0: none are; the masks are the same). `prompt_lookup_tokens` are guessed at a
+    time from the prompt's own words and checked by the model together (speculative decoding; 0: none). Of `openai`:
+    `base_url` ends in /v1, `concurrency` requests run at once for at most `step_timeout_s` each, tries and pauses
+    together, and `template_kwargs` sends `enable_thinking` to the chat template, which vLLM and SGLang read and some
+    servers refuse.
     """
 
     kind: Literal["vllm", "openai", "extractive", "scripted"] = "extractive"
@@ -64,6 +66,7 @@ class EngineConfig:
     enforce_eager: bool = False
     structured_backend: str = "outlines"
     mask_memo_bytes: int = 256 << 20
+    prompt_lookup_tokens: int = 0
     enable_thinking: bool = False
     temperature: float = 0.0
     frequency_penalty: float = 0.0

@@ -11,7 +11,7 @@ from backfill.config import EngineConfig
 from backfill.engines.control_marks import special_texts
 from backfill.engines.frames import Ask
 from backfill.engines.vllm import start_message
-from backfill.engines.vllm_child import _Runner
+from backfill.engines.vllm_child import _Runner, lookup_options
 
 jinja2 = pytest.importorskip("jinja2")
 
@@ -54,3 +54,11 @@ def test_by_default_the_thought_is_closed_before_the_answer(template: str, end: 
 def test_it_thinks_where_the_configuration_says_so(template: str, end: str) -> None:
     text = prompt_of(template, EngineConfig(kind="vllm", model="m", enable_thinking=True))
     assert text.endswith(f"<assistant>{end}")
+
+
+def test_guessing_from_the_prompt_is_off_unless_asked_for() -> None:
+    assert start_message(EngineConfig(kind="vllm", model="m"), Path("m")).prompt_lookup_tokens == 0
+    asked = start_message(EngineConfig(kind="vllm", model="m", prompt_lookup_tokens=4), Path("m"))
+    assert asked.prompt_lookup_tokens == 4
+    assert lookup_options(4)["num_speculative_tokens"] == 4
+    assert lookup_options(4)["method"] == "ngram"

@@ -30,6 +30,7 @@ class Start(msgspec.Struct, tag="start"):
     temperature: float
     frequency_penalty: float
     seed: int
+    prompt_lookup_tokens: int = 0
 
 
 class Ask(msgspec.Struct, tag="ask"):

@@ -130,7 +130,10 @@ class OpenAIEngine:
             client.close()
 
     def _start(self) -> None:
-        import httpx
+        try:
+            import httpx
+        except ImportError as error:
+            raise ConfigError("engine.kind openai needs httpx", hint="pip install 'backfill[openai]'") from error
 
         config = self._config
         headers = {"Authorization": f"Bearer {key_of(config)}"} if config.api_key_env else {}

@@ -77,6 +77,7 @@ class VllmEngine:
             return {"engine": "vllm"}
         config = self._size()
         sizes = {name: getattr(config, name) for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens")}
+        sizes["prompt_lookup_tokens"] = config.prompt_lookup_tokens
         chosen = [{"name": c.name, "value": c.value, "reason": c.reason} for c in self._choices or ()]
         started = msgspec.to_builtins(self.started)
         started.pop("type", None)
@@ -268,6 +269,7 @@ def start_message(config: EngineConfig, directory: Path) -> frames.Start:
         temperature=config.temperature,
         frequency_penalty=config.frequency_penalty,
         seed=config.seed,
+        prompt_lookup_tokens=config.prompt_lookup_tokens,
     )
 
 

@@ -202,6 +202,8 @@ def _load(start: Start) -> LLM:
     options: dict[str, Any] = {}
     if start.max_num_batched_tokens:
         options["max_num_batched_tokens"] = start.max_num_batched_tokens
+    if start.prompt_lookup_tokens:
+        options["speculative_config"] = lookup_options(start.prompt_lookup_tokens)
     return LLM(
         model=start.model,
         dtype=("float32" if cpu else "bfloat16") if start.dtype == "auto" else start.dtype,
@@ -215,6 +217,11 @@ def _load(start: Start) -> LLM:
         trust_remote_code=False,
         **options,
     )
+
+
+def lookup_options(tokens: int) -> dict[str, Any]:
+    """vLLM's options for guessing from the prompt: what follows the last two to four tokens where they stood before."""
+    return {"method": "ngram", "num_speculative_tokens": tokens, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 
 
 def _versions() -> dict[str, str]:
