@@ -79,7 +79,7 @@ class WorkerLog:
             raise
 
     def _write(self, event: str, *, shard: int = -1, error: str = "", stats: dict[str, Any] | None = None) -> None:
-        at = round(time.time(), 3)
+        at = round(time.time(), 6)
         line = Event(at, event, self._worker, self._host, self._pid, self._stage, shard, error, stats or {})
         data = canonical_json(line) + b"\n"
         with suppress(OSError):
