@@ -14,7 +14,7 @@ from backfill.errors import BackfillError
 from bench.harness import Result, machine
 
 BENCHMARKS = (
-    "scan", "distill", "mask", "tokens", "overhead", "extractive", "merge", "bm25",
+    "scan", "distill", "mask", "tokens", "overhead", "extractive", "merge", "embed", "bm25",
     "vectors", "query", "open", "size", "faults", "quality",
 )  # fmt: skip
 RESULTS = Path(__file__).with_name("results.csv")
