@@ -102,6 +102,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
     return calls
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_publishing_step_is_resumed(tmp_path: Path) -> None:
     settings = config(SAMPLES / "openai", kind="scripted")
     go(settings, tmp_path / "undisturbed")
