@@ -31,6 +31,8 @@ _TRAINED_ROWS_PER_LIST = 64
 _BATCH_ROWS = 16_384
 _GATE_QUERIES = 200
 _K = 10
+# As many as a search ranks by their float16 rows, at the least (`vector_space`); of 1-bit codes 100 are too few.
+_CANDIDATES = 500
 # Efforts tried until the recall wanted is reached: efSearch of HNSW, nprobe of IVF.
 _EFFORTS = {"hnsw": (128, 256, 512, 1024), "ivf": (16, 32, 64, 128, 256)}
 
@@ -153,7 +155,7 @@ def gate(index: Any, choice: Choice, files: Sequence[F16], wanted: float) -> tup
     for effort in _EFFORTS[choice.kind]:
         hits = 0
         for query, own, best in zip(queries, numbers, exact, strict=True):
-            rows = search(index, query, 10 * _K, effort)
+            rows = search(index, query, _CANDIDATES, effort)
             rows = rows[rows != own]
             found = rows[np.argsort(-(_rows_at(files, rows) @ query), kind="stable")[:_K]]
             hits += len(np.intersect1d(found, best))
