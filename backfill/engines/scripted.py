@@ -25,6 +25,7 @@ _FENCE = re.compile(r"^(~{4,})$(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _LISTED = re.compile(r"^(\d+)\. ", re.MULTILINE)
 _NUMBERED = re.compile(r"^\[(\d{1,2})\](?: \d{4}-\d{2}-\d{2})?$", re.MULTILINE)
 _WORD = re.compile(r"[a-z]{4,12}")
+_TOKEN = re.compile(r"\w+")
 _LABEL = re.compile(r"^(?:(?:USER|AGENT|OUTPUT):$|TOOL (?:\d+ )?\S*: |\[\.\.\. )")
 
 
@@ -140,7 +141,7 @@ def script(user: str, dice: random.Random) -> str:
         return _script_claims(body, dice)
     listing = user[: fenced.start()] if fenced else ""
     lines = [body[a:b] for a, b in sentence_spans(body)]
-    lines = [" ".join(line.split()[:20]) for line in lines if not _LABEL.match(line) and len(line.split()) >= 3]
+    lines = [" ".join(line.split()[:20]) for line in lines if not _LABEL.match(line) and len(_TOKEN.findall(line)) >= 3]
     core = dice.choice(lines) if lines else "Nothing was said here"
     words = sorted(set(_WORD.findall(core.lower()))) or ["quiet", "talk"]
     picked = dice.sample(words, min(2, len(words)))
