@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from backfill.errors import UsageError
 from backfill.chunks import chunks_of
+from backfill.errors import UsageError
 from backfill.evaluation.collection import Collection
 from backfill.evaluation.corpus import Query
 from backfill.evaluation.grid import Signal

@@ -80,7 +80,9 @@ def test_a_denial_that_the_exchange_makes_is_none() -> None:
 
 
 def test_a_loud_word_is_no_name_of_an_error() -> None:
-    row = make_exchange("The run ended and printed ERROR twice. What is it?", "The word ERROR comes from the old provider list.")
+    row = make_exchange(
+        "The run ended and printed ERROR twice. What is it?", "The word ERROR comes from the old provider list."
+    )
     made = replace(extract(row, generation=0, fingerprint="f"), exchange_core="It comes from the old provider list.")
     assert check_object(made, row) == ()
 
