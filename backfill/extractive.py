@@ -17,11 +17,11 @@ from backfill import ids
 from backfill.fidelity.handles import Handle, find_handles
 from backfill.rooms import STOP_WORDS, rooms_of
 from backfill.sentences import COURTESY, RAGGED, WORD, Sentence, cut_to, size_bytes, topic_words, weighed_sentences
-from backfill.text import tokens_est
+from backfill.text import sentence_spans, tokens_est
 from backfill.toolpaths import files_touched
 from backfill.types import Exchange, PalaceObject, Tier
 
-EXTRACTIVE_VERSION: Final = 5
+EXTRACTIVE_VERSION: Final = 6
 
 MAX_CORE_BYTES = 116  # 29 tokens_est
 MAX_CONTEXT_BYTES = 68  # 17 tokens_est
@@ -43,6 +43,7 @@ _COMMAND = re.compile(
 )
 _WORDS = re.compile(r"\S+")
 _SPEAKER = re.compile(r"[^\W\d_][\w.'-]*(?: [^\W\d_][\w.'-]*)?: (?=\S)")
+_STOPS = ".!?。！？"
 _CLAUSE_ENDS = ",;:.!?，；：。！？"
 _KIND_SCORE = {
     "error": 9.0,
@@ -158,7 +159,21 @@ def _core(user: Sequence[Sentence], agent: Sequence[Sentence]) -> str:
     tail = tail if size_bytes(tail) >= _MIN_PIECE_BYTES or not head else ""
     if not head and not tail:
         return _plain(cut_to((*user, *agent)[0].text, MAX_CORE_BYTES)) if user or agent else ""
-    return _plain(_join(head, tail) if head and tail else head or tail)
+    head, tail = _plain(head), _plain(tail)
+    core = _join(head, tail) if head and tail else head or tail
+    if len(sentence_spans(core)) <= 2:
+        return core
+    # What a core may be is two sentences: one a speaker, or the first and the others.
+    if head and tail:
+        return _join(_run_on(head), _run_on(tail))
+    end = sentence_spans(core)[0][1]
+    return f"{core[:end]} {_run_on(core[end:])}"
+
+
+def _run_on(text: str) -> str:
+    """The sentences of a text as one, held together by semicolons."""
+    *others, last = (text[start:end] for start, end in sentence_spans(text))
+    return "; ".join([*(other.rstrip(RAGGED + _STOPS) for other in others), last])
 
 
 def _opening(sentences: Sequence[Sentence], budget_bytes: int) -> str:
@@ -200,7 +215,7 @@ def _plain(text: str) -> str:
 
 
 def _join(head: str, tail: str) -> str:
-    if head[-1:] in ".!?。！？":
+    if head[-1:] in _STOPS:
         return f"{head} {tail}"
     return f"{head.rstrip(RAGGED)}. {tail}" if head.isascii() else f"{head} {tail}"
 

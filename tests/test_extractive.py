@@ -15,7 +15,7 @@ from backfill.extractive import (
 )
 from backfill.fidelity.checks import check_object
 from backfill.ids import row_hash
-from backfill.text import tokens_est
+from backfill.text import sentence_spans, tokens_est
 from backfill.types import Exchange, FileTouched, PalaceObject, ToolCall
 
 
@@ -129,7 +129,7 @@ def test_courtesy_is_no_topic() -> None:
 
 def test_short_sentences_bring_their_neighbours() -> None:
     obj = distill(make("Uploads fail. Only behind the proxy.", "Fixed it. The proxy closed idle sockets."))
-    assert obj.exchange_core == "Uploads fail. Only behind the proxy. Fixed it. The proxy closed idle sockets."
+    assert obj.exchange_core == "Uploads fail; Only behind the proxy. Fixed it; The proxy closed idle sockets."
 
 
 def test_what_named_people_say_keeps_their_names() -> None:
@@ -158,6 +158,14 @@ def test_markup_code_and_tables_stay_out_of_the_core() -> None:
 def test_trivial_prompts_leave_the_core_to_the_answer() -> None:
     obj = distill(make("yes", "Moved the session table to its own database file so that writes stop blocking reads."))
     assert obj.exchange_core == "Moved the session table to its own database file so that writes stop blocking reads."
+
+
+def test_a_core_has_two_sentences_at_most() -> None:
+    row = make("The build fails. It says E1. Why? Look at it.", "Fixed in make.py. The flag was wrong. Run it.")
+    core = distill(row).exchange_core
+    assert core == "The build fails. Fixed in make.py; The flag was wrong; Run it."
+    alone = distill(make("The build of the web page fails. It says E1. Does it pass elsewhere? Look at it.", ""))
+    assert alone.exchange_core == "The build of the web page fails. It says E1; Does it pass elsewhere?"
 
 
 def test_without_an_answer_the_prompt_is_the_core() -> None:
@@ -246,6 +254,7 @@ def test_slices_hold_budgets_hold_and_the_same_row_gives_the_same_object(
     if obj.tier == "extractive":
         assert obj.exchange_core
         assert "\n" not in obj.exchange_core
+        assert len(sentence_spans(obj.exchange_core)) <= 2
         assert tokens_est(obj.exchange_core) * 4 <= MAX_CORE_BYTES + 8
         assert tokens_est(obj.specific_context) * 4 <= MAX_CONTEXT_BYTES + 8
     for candidate in candidates(exchange):
