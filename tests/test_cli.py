@@ -121,7 +121,7 @@ def test_an_unknown_key_names_the_nearest(tmp_path: Path, source: Path, capsys: 
         ("engine", 2, "not of the form"),
         ("launcher.kind=slurm", 2, "not run from here"),
         ("distill.products=[claims]", 2, "objects are always made"),
-        ("engine.kind=openai", 2, "answers no prompts"),
+        ("engine.kind=openai", 2, "engine.model names no model"),
         ("scan.agent=clode", 2, "no reader is called 'clode'"),
     ],
 )
