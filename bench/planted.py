@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from backfill.fidelity.handles import find_handles
 
-# Half of the fillers were written after the checks; none of their misses was mended.
+# Half of the fillers were written after the checks.
 FILLERS = (
     "In this exchange, the user and the agent discussed various aspects of the task.",
     "Overall, this was a productive session that moved the project forward.",
