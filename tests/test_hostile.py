@@ -37,7 +37,7 @@ def test_a_liars_bundle_ends_in_a_clear_error(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_many_liars(tmp_path: Path) -> None:
-    assert tried(tmp_path, 1000, 600) == []
+    assert tried(tmp_path, 1000, 120) == []
 
 
 @pytest.mark.parametrize("version", ["0", "2", "99", '"1"', "null", "1.0"])
