@@ -1,7 +1,7 @@
 """Kills and power cuts at operations of every stage: a second attempt makes what an undisturbed one makes.
 
-At one operation in some tens here; `python -m tests.crash.interrupt SCENARIO kill|cut` goes through every one, in minutes
-to an hour a scenario.
+At one operation in some tens here; `python -m tests.crash.interrupt SCENARIO kill|cut` goes through every one, in
+minutes to an hour a scenario.
 """
 
 from __future__ import annotations
