@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,9 +26,14 @@ class ExportedEncoder:
 _instead: dict[EmbedderConfig, Embedder] = {}
 
 
-def use_embedder(config: EmbedderConfig, embedder: Embedder) -> None:
-    """Makes this process embed by `embedder` where `config` is asked for: the same model's export, or a cache of it."""
+@contextmanager
+def using_embedder(config: EmbedderConfig, embedder: Embedder) -> Iterator[None]:
+    """Within it, this process embeds by `embedder` where `config` is asked for: the model's export, or a cache of it."""
     _instead[config] = embedder
+    try:
+        yield
+    finally:
+        del _instead[config]
 
 
 def make_embedder(config: EmbedderConfig) -> Embedder:

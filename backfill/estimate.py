@@ -137,7 +137,7 @@ def _interval(seconds: float, error: float, *, known: bool) -> dict[str, float |
     if not known:
         return {"low": None, "mid": None, "high": None}
     hours = seconds / 3600
-    return {"low": round(hours / (1 + error), 4), "mid": round(hours, 4), "high": round(hours * (1 + error), 4)}
+    return {"low": round(hours / (1 + error), 6), "mid": round(hours, 6), "high": round(hours * (1 + error), 6)}
 
 
 def gpu_bytes(memory: ModelMemory | None, config: Config) -> int:

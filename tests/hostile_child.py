@@ -113,7 +113,7 @@ def main() -> None:
                 odd.append({"seed": seed, "what": what, "error": f"{type(error).__name__}: {error}"[:300]})
         shutil.rmtree(bundle)
         shutil.rmtree(out, ignore_errors=True)
-    print(json.dumps(odd))
+    print(json.dumps({"odd": odd, "peak_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -68,27 +69,28 @@ def build_bundle(
     config = replace(config, sources=(str(folder / SOURCE),))
     run = RunDir(out.absolute())
     run.make()
-    _encode_once(config, cache)
     placed = place(corpus.documents)
     _publish_scan(run, config, plan_scan, placed, (folder / SOURCE).stat().st_size)
-    run_all(config, run.path, folder, reporter, lambda: False, ungated=ungated)
-    if corpus.claims or any(p.document.core for p in placed):
-        _add_own(run, corpus, placed)
+    with _encoding_once(config, cache):
+        run_all(config, run.path, folder, reporter, lambda: False, ungated=ungated)
+        if corpus.claims or any(p.document.core for p in placed):
+            _add_own(run, corpus, placed)
     return run.bundle
 
 
-def _encode_once(config: Config, cache: Path | None) -> None:
+def _encoding_once(config: Config, cache: Path | None) -> AbstractContextManager[None]:
     """Embeds by the exported encoder and keeps the vectors, so that no text of an evaluation is encoded twice.
 
     One text at a time by onnxruntime also takes a third of the CPU time of padded batches by torch.
     """
     from backfill.embedders.onnx import OnnxEmbedder
-    from backfill.encoders import export_encoder, use_embedder
+    from backfill.encoders import export_encoder, using_embedder
     from backfill.evaluation.vector_cache import CachedEmbedder
 
-    if config.embedder.device != "cuda":
-        encoder = OnnxEmbedder(export_encoder(config.embedder).files[0].parent)
-        use_embedder(config.embedder, CachedEmbedder(encoder, cache))
+    if config.embedder.device == "cuda":
+        return nullcontext()
+    encoder = OnnxEmbedder(export_encoder(config.embedder).files[0].parent)
+    return using_embedder(config.embedder, CachedEmbedder(encoder, cache))
 
 
 def place(documents: Sequence[Document]) -> list[Placed]:
