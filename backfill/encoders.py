@@ -28,7 +28,7 @@ _instead: dict[EmbedderConfig, Embedder] = {}
 
 @contextmanager
 def using_embedder(config: EmbedderConfig, embedder: Embedder) -> Iterator[None]:
-    """Within it, this process embeds by `embedder` where `config` is asked for: the model's export, or a cache of it."""
+    """Within it this process embeds by `embedder` where `config` is asked for: the model's export, or a cache of it."""
     _instead[config] = embedder
     try:
         yield
