@@ -6,14 +6,13 @@ a window shows one tier: the engine's where they cover at least half of the exch
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backfill.claim_prompt import CLAIMS_SCHEMA, Draft, build_claims_prompt, claim_source, parse_claims
 from backfill.config import DistillConfig
 from backfill.distill_jobs import Ask, key_of, refused
-from backfill.distill_shard import DistilledShard, ShardStats
+from backfill.distill_shard import DistilledShard, ShardStats, Slots
 from backfill.engines.base import Answer
 from backfill.extractive_claims import Statement, claims_of_window, make_claim
 from backfill.fidelity.claim_checks import ClaimSource, claim_faults
@@ -27,26 +26,12 @@ from backfill.windows import Window
 MIN_COVERED = 0.5
 
 
-class OpenClaims:
-    """A claims shard under way: a slot for each window, and counters."""
-
-    def __init__(self, name: str, windows: Sequence[Window], config: DistillConfig, fingerprint: str) -> None:
-        self.name = name
-        self.windows = windows
-        self.counts: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.first_asked: float | None = None
-        self.last_answered = 0.0
-        self._config = config
-        self._fingerprint = fingerprint
-        self._slots: list[list[Claim] | None] = [None] * len(windows)
-        self._open = len(windows)
+class OpenClaims(Slots[Window, list[Claim]]):
+    """A claims shard under way; its rows are windows."""
 
     def settle(self, i: int, claims: list[Claim], tier: str) -> None:
         """Window `i` has its claims."""
-        self._slots[i] = claims
-        self._open -= 1
-        self.counts[tier] += 1
+        self._fill(i, claims, tier)
 
     def fall(self, i: int) -> None:
         """Window `i` gets extractive claims; where it has none it counts as raw."""
@@ -57,13 +42,13 @@ class OpenClaims:
         """The extractive claims of window `i`."""
         config = self._config
         return claims_of_window(
-            self.windows[i], generation=config.generation, fingerprint=self._fingerprint, min_tokens=config.min_tokens
+            self.rows[i], generation=config.generation, fingerprint=self._fingerprint, min_tokens=config.min_tokens
         )
 
     def eligible(self) -> list[int]:
         """Windows that an engine is asked about; those of exchanges below min_tokens alone are settled on the way."""
         asked = []
-        for i, window in enumerate(self.windows):
+        for i, window in enumerate(self.rows):
             if any(row.tokens_est >= self._config.min_tokens for row in window.exchanges):
                 asked.append(i)
             else:
@@ -71,17 +56,13 @@ class OpenClaims:
         self.counts["eligible"] = len(asked)
         return asked
 
-    @property
-    def complete(self) -> bool:
-        return self._open == 0
-
     def done(self) -> DistilledShard:
         claims = [claim for slot in self._slots for claim in slot or ()]
         stats = ShardStats(
-            n=len(self.windows),
+            n=len(self.rows),
             n_claims=len(claims),
             failures=dict(sorted(self.failures.items())),
-            engine_s=round(self.last_answered - self.first_asked, 3) if self.first_asked is not None else 0.0,
+            engine_s=self.engine_s,
             **self.counts,
         )
         return DistilledShard(self.name, [], stats, claims)
@@ -103,7 +84,7 @@ class ClaimJob:
 
     @property
     def window(self) -> Window:
-        return self.shard.windows[self.place]
+        return self.shard.rows[self.place]
 
     def ask(self, refusal: str) -> Ask:
         self.attempt += 1

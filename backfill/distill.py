@@ -251,7 +251,7 @@ class _Loop:
 
     def _had_claims(self, shard: OpenClaims, place: int) -> bool:
         """Settles a window with the claims that a bundle has of it."""
-        had = self._before.claims_of(shard.windows[place], self._config.generation) if self._before else None
+        had = self._before.claims_of(shard.rows[place], self._config.generation) if self._before else None
         if had is not None:
             shard.settle(place, had, "llm")
             shard.counts["cached"] += 1

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from backfill.config import DistillConfig
 from backfill.extractive import extract
 from backfill.ids import row_bytes
 from backfill.types import Claim, Exchange, PalaceObject
+
+Row = TypeVar("Row")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,10 @@ class DistilledShard:
     claims: list[Claim] = field(default_factory=list)
 
 
-class OpenShard:
-    """A shard under way: a slot for each row, and counters."""
+class Slots(Generic[Row, Made]):
+    """What is under way in a shard of either product: a slot for each row, and counters."""
 
-    def __init__(self, name: str, rows: Sequence[Exchange], config: DistillConfig, fingerprint: str) -> None:
+    def __init__(self, name: str, rows: Sequence[Row], config: DistillConfig, fingerprint: str) -> None:
         self.name = name
         self.rows = rows
         self.counts: Counter[str] = Counter()
@@ -66,8 +70,26 @@ class OpenShard:
         self.last_answered = 0.0
         self._config = config
         self._fingerprint = fingerprint
-        self._slots: list[PalaceObject | None] = [None] * len(rows)
+        self._slots: list[Made | None] = [None] * len(rows)
         self._open = len(rows)
+
+    def _fill(self, i: int, made: Made, tier: str) -> None:
+        self._slots[i] = made
+        self._open -= 1
+        self.counts[tier] += 1
+
+    @property
+    def complete(self) -> bool:
+        return self._open == 0
+
+    @property
+    def engine_s(self) -> float:
+        """Seconds from the first request to the last answer; 0 where nothing was asked."""
+        return round(self.last_answered - self.first_asked, 3) if self.first_asked is not None else 0.0
+
+
+class OpenShard(Slots[Exchange, PalaceObject]):
+    """A shard of objects under way."""
 
     def groups(self) -> list[list[int]]:
         """Row numbers of equal content, the representative first; rows below min_tokens are settled on the way."""
@@ -84,9 +106,7 @@ class OpenShard:
 
     def settle(self, i: int, made: PalaceObject) -> None:
         """Row `i` has its object."""
-        self._slots[i] = made
-        self._open -= 1
-        self.counts[made.tier] += 1
+        self._fill(i, made, made.tier)
 
     def fall(self, i: int) -> None:
         """Row `i` goes down the ladder: extractive, which itself falls back to raw."""
@@ -96,16 +116,12 @@ class OpenShard:
         )
         self.settle(i, made)
 
-    @property
-    def complete(self) -> bool:
-        return self._open == 0
-
     def done(self) -> DistilledShard:
         stats = ShardStats(
             n=len(self.rows),
             eligible=sum(row.tokens_est >= self._config.min_tokens for row in self.rows),
             failures=dict(sorted(self.failures.items())),
-            engine_s=round(self.last_answered - self.first_asked, 3) if self.first_asked is not None else 0.0,
+            engine_s=self.engine_s,
             **self.counts,
         )
         return DistilledShard(self.name, [made for made in self._slots if made is not None], stats)

@@ -7,7 +7,7 @@ merge holds a few hundred bytes an exchange and one segment's rows at a time. De
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -388,8 +388,3 @@ def distinct_pieces(pieces: Sequence[Piece]) -> list[Piece]:
 def key_columns(table: str) -> tuple[str, ...]:
     """The columns of a table that decide what is visible and where a row lies."""
     return _EACH[table]
-
-
-def total_rows(pieces: Iterable[Piece], table: str) -> int:
-    """Rows of a table over pieces, copies counted."""
-    return sum(piece.n_rows(table) for piece in pieces)

@@ -20,10 +20,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.harness import Result, Spread, take_turns
-from bench.synthetic import CACHE, FIRST_MONTH_US, Corpus, encoder
+from bench.synthetic import CACHE, FIRST_MONTH_US, Corpus, encoder, settings, union_of
 
 VERSION = 1
 YEAR_US = 365 * 86_400_000_000
@@ -171,25 +169,12 @@ def _slices(n: int, choose: Choice, slice_sessions: int) -> Iterable[list[Any]]:
 
 
 def _write_union(sessions: list[Any], folder: Path) -> None:
-    from backfill.indexes.tokenizer import TOKENIZER_VERSION
-    from backfill.inputs import Input, Settings
+    from backfill.inputs import Input
     from backfill.merge import merge_inputs
-    from backfill.union import Union
 
-    union = Union()
-    for rows, places, objects, vectors in sessions:
-        union.add("exchanges", rows)
-        union.add("occurrences", places)
-        union.add("objects", objects)
-        union.add_vectors(list(vectors), np.stack(list(vectors.values())))
-    settings = Settings(
-        encoder=encoder().info,
-        bm25={"tokenizer_version": TOKENIZER_VERSION, "k1": 1.5, "b": 0.75},
-        index={"fusion": "minmax", "weights": {"bm25": 0.5, "vector": 0.5}, "depth": 200, "rrf_k": 60},
-        parts=("core", "context"),
-        fingerprints={"distill": ["5" * 32]},
+    merge_inputs(
+        [Input("synthetic", union_of(sessions), settings(), list(encoder().files))], folder, {"kind": "synthetic"}, ""
     )
-    merge_inputs([Input("synthetic", union, settings, list(encoder().files))], folder, {"kind": "synthetic"}, "")
 
 
 def main() -> int:

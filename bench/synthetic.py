@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -200,27 +200,39 @@ def bundle(n: int) -> Path:
 def build(n: int, folder: Path) -> None:
     """Writes the bundle; about 4 KB of memory and 1 ms an exchange."""
     from backfill.compose import write_bundle
-    from backfill.indexes.tokenizer import TOKENIZER_VERSION
-    from backfill.inputs import Settings
-    from backfill.union import Union
 
     started = time.monotonic()
+    union = union_of(Corpus(n).sessions())
+    print(f"  made {n:,} exchanges in {time.monotonic() - started:.0f} s; writing", flush=True)
+    write_bundle(union, settings(), encoder().files, folder, {"kind": "synthetic"})
+    print(f"  synthetic bundle of {n:,} exchanges: {time.monotonic() - started:.0f} s in all", flush=True)
+
+
+def union_of(sessions: Iterable[Any]) -> Any:
+    """The rows and vectors of sessions of a corpus as a `Union`."""
+    from backfill.union import Union
+
     union = Union()
-    for rows, places, objects, vectors in Corpus(n).sessions():
+    for rows, places, objects, vectors in sessions:
         union.add("exchanges", rows)
         union.add("occurrences", places)
         union.add("objects", objects)
         union.add_vectors(list(vectors), np.stack(list(vectors.values())))
-    settings = Settings(
+    return union
+
+
+def settings() -> Any:
+    """The settings that every synthetic bundle records."""
+    from backfill.indexes.tokenizer import TOKENIZER_VERSION
+    from backfill.inputs import Settings
+
+    return Settings(
         encoder=encoder().info,
         bm25={"tokenizer_version": TOKENIZER_VERSION, "k1": 1.5, "b": 0.75},
         index={"fusion": "minmax", "weights": {"bm25": 0.5, "vector": 0.5}, "depth": 200, "rrf_k": 60},
         parts=("core", "context"),
         fingerprints={"distill": ["5" * 32]},
     )
-    print(f"  made {n:,} exchanges in {time.monotonic() - started:.0f} s; writing", flush=True)
-    write_bundle(union, settings, encoder().files, folder, {"kind": "synthetic"})
-    print(f"  synthetic bundle of {n:,} exchanges: {time.monotonic() - started:.0f} s in all", flush=True)
 
 
 def queries(n: int, count: int, seed: int = 1) -> list[Query]:
