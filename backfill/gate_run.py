@@ -62,8 +62,8 @@ def judge_engine(config: Config, engine: EngineConfig, sample: Sample, should_st
     else:
         running = make_engine(engine)
         try:
-            objects = _ask_objects(config, engine, running, sample.rows, pairs, findings, should_stop)
-            claims = _ask_claims(config, running, sample, findings, should_stop)
+            objects = ask_objects(config, engine, running, sample.rows, pairs, findings, should_stop)
+            claims = ask_claims(config, running, sample, findings, should_stop)
         finally:
             running.close()
     opinions = [(auditor.model or auditor.kind, _opinion(auditor, config, pairs)) for auditor in config.gate.auditors]
@@ -84,7 +84,7 @@ def _opinion(auditor: EngineConfig, config: Config, pairs: Sequence[tuple[Palace
         engine.close()
 
 
-def _ask_objects(
+def ask_objects(
     config: Config,
     engine: EngineConfig,
     running: Engine,
@@ -93,6 +93,7 @@ def _ask_objects(
     findings: list[tuple[str, str, str]],
     should_stop: ShouldStop,
 ) -> Tally:
+    """What an engine's first answers about exchanges are worth; `pairs` and `findings` are added to."""
     tally = Tally(n=len(rows))
     jobs, requests = [], []
     for i, row in enumerate(rows):
@@ -117,9 +118,10 @@ def _ask_objects(
     return tally
 
 
-def _ask_claims(
+def ask_claims(
     config: Config, running: Engine, sample: Sample, findings: list[tuple[str, str, str]], should_stop: ShouldStop
 ) -> Tally:
+    """The same about the sample's windows; an empty tally where claims are not wanted."""
     tally = Tally(n=len(sample.windows))
     if "claims" not in config.distill.products or not sample.windows:
         return Tally()
