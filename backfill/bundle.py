@@ -23,6 +23,7 @@ from backfill.bundle_manifest import (
 from backfill.bundle_segment import Documents, Opened, Segment
 from backfill.columns import ParquetFile
 from backfill.errors import BundleError, UsageError
+from backfill.ids import ID_BYTES
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -216,19 +217,14 @@ class Bundle(Opened):
         wanted = prefix.lower()
         if not re.fullmatch(rf"[0-9a-f]{{{MIN_PREFIX_DIGITS},32}}", wanted):
             raise UsageError(f"{prefix!r} is not an exchange id: {MIN_PREFIX_DIGITS} to 32 hex digits are wanted")
-        found = [
-            (segment, doc)
-            for segment in self.segments
-            for row in segment.exchange_ids.starting_with(wanted)
-            if (doc := segment.doc_of_row[row]) >= 0
-        ]
+        low, high = (bytes.fromhex(wanted.ljust(2 * ID_BYTES, digit)) for digit in "0f")
+        found = [(segment, doc) for segment in self.segments for doc in segment.docs_between(low, high)]
         if not found:
             raise UsageError(f"no visible exchange has an id that starts with {wanted}")
         if len(found) > 1:
-            ids = [segment.exchange_ids[int(segment.docs.exchange_row[doc])].hex() for segment, doc in found[:5]]
+            ids = [segment.document_id(doc).hex() for segment, doc in found[:5]]
             raise UsageError(f"{wanted} is short for {len(found)} exchanges", hint=f"one of {', '.join(ids)}")
-        segment, doc = found[0]
-        return segment, int(doc)
+        return found[0]
 
     @property
     def rooms_table(self) -> ParquetFile | None:

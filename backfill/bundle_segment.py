@@ -130,10 +130,19 @@ class Segment(Opened):
         """The ids of all rows of the exchanges table, sorted."""
         return self.once("=ids", lambda: self.table("exchanges").ids("exchange_id"))
 
+    @property
+    def document_ids(self) -> npt.NDArray[np.bytes_]:
+        """[D] S16 the exchange id of each document, rising; zero bytes at the end of an id are not given back."""
+        return self.once("=document_ids", self._document_ids)
+
+    def docs_between(self, low: bytes, high: bytes) -> range:
+        """The documents whose ids of 16 bytes lie from `low` to `high`, both included."""
+        ids = self.document_ids
+        return range(int(ids.searchsorted(low, "left")), int(ids.searchsorted(high, "right")))
+
     def document_id(self, doc: int) -> bytes:
         """The exchange id of a document."""
-        exchange_id: bytes = self.exchange_ids[int(self.docs.exchange_row[doc])]
-        return exchange_id
+        return bytes(self.document_ids[doc]).ljust(ID_BYTES, b"\0")
 
     def column(self, role: str, name: str) -> list[Any]:
         """A whole column of a table, kept once read."""
@@ -221,6 +230,19 @@ class Segment(Opened):
         if not entry.rows:
             return np.zeros((0, dim), np.float16)
         return np.memmap(path, dtype="<f2", mode="r", shape=(entry.rows, dim))
+
+    def _document_ids(self) -> npt.NDArray[np.bytes_]:
+        import numpy as np
+
+        ids = self.arrays("docs").get("exchange_id")
+        if ids is None:
+            # A bundle of before documents had their ids beside them.
+            every = list(self.exchange_ids)
+            return np.array([every[row] for row in self.docs.exchange_row.tolist()], f"S{ID_BYTES}")
+        if ids.dtype != "u1" or ids.shape != (len(self.docs), ID_BYTES):
+            raise BundleError(f"{self.files['docs'].path} does not give each document an id")
+        named: npt.NDArray[np.bytes_] = ids.view(f"S{ID_BYTES}").ravel()
+        return named
 
     def _doc_of_row(self) -> npt.NDArray[np.int64]:
         import numpy as np

@@ -134,10 +134,8 @@ def _open(bundle: Bundle) -> ClaimIndex:
 def _document(bundle: Bundle, base: Units, exchange_id: bytes) -> int:
     """The number of the visible exchange of that id, -1 where there is none."""
     for number, segment in enumerate(bundle.segments):
-        for row in segment.exchange_ids.starting_with(exchange_id.hex()):
-            doc = int(segment.doc_of_row[row])
-            if doc >= 0:
-                return int(base[number]) + doc
+        for doc in segment.docs_between(exchange_id, exchange_id):
+            return int(base[number]) + doc
     return -1
 
 

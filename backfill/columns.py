@@ -1,15 +1,14 @@
 """Parquet on the light side: chosen columns and row groups into Python values, through arro3 and without pyarrow.
 
-arro3 reads whole files only. So the needed column chunks are cut out of the memory-mapped file, a footer that names
-just these is written behind them, and arro3 is given that small file: a hit costs the row groups it stands in, not the
-segment. What was decoded for rows is remembered within bounds (`recent.py`). A file may be a stranger's: sizes are
-checked against limits before anything is decoded. Deliberately absent: writing (see `tables.py`) and predicates; who
-asks for rows knows their positions.
+arro3 reads whole files only. So the needed column chunks are cut out of the file, a footer that names just these is
+written behind them, and arro3 is given that small file: a hit costs the row groups it stands in, not the segment. What
+was decoded for rows is remembered within bounds (`recent.py`). A file may be a stranger's: sizes are checked against
+limits before anything is decoded. Deliberately absent: writing (see `tables.py`) and predicates; who asks for rows
+knows their positions.
 """
 
 from __future__ import annotations
 
-import mmap
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backfill.errors import BundleError
+from backfill.file_ranges import FileRanges
 from backfill.parquet_footer import I32, I64, LIST, STRUCT, Footer, ThriftStruct, read_footer, thrift_bytes
 from backfill.parquet_pages import check_pages
 from backfill.recent import Recent
@@ -24,6 +24,8 @@ from backfill.recent import Recent
 ID_BYTES = 16
 MAX_FOOTER_BYTES = 64 << 20
 MAX_ROWS = 1 << 31
+# The footer of a table of 4,000 exchanges takes 28 KB; a longer one is read again.
+_FOOTER_GUESS_BYTES = 32 << 10
 MAX_DECODED_BYTES = 2 << 30
 BATCH_ROWS = 4096
 # A hit of 10 lines of text takes 2 KB as a row. 100,000 objects and occurrences take 48 MB decoded and are read at
@@ -65,8 +67,7 @@ class ParquetFile:
         self.path = path
         self.key = object()
         try:
-            with path.open("rb") as handle:
-                self.data = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+            self.ranges = FileRanges(path)
         except (OSError, ValueError) as error:
             raise BundleError(f"cannot open {path.name}: {error}") from error
         try:
@@ -80,13 +81,27 @@ class ParquetFile:
         return BundleError(f"{self.path.name} is damaged", hint="backfill verify names every damaged file")
 
     def _read_footer(self) -> Footer:
-        data = self.data
-        if len(data) < 12 or bytes(data[:4]) != PARQUET_MAGIC or bytes(data[-4:]) != PARQUET_MAGIC:
+        n_bytes = self.ranges.n_bytes
+        start = max(0, n_bytes - _FOOTER_GUESS_BYTES)
+        tail = self.read_bytes(start, n_bytes)
+        if n_bytes < 12 or tail[-4:] != PARQUET_MAGIC or self.read_bytes(0, 4) != PARQUET_MAGIC:
             raise BundleError(f"{self.path.name} is not a Parquet file")
-        size = int.from_bytes(data[-8:-4], "little")
-        if size > min(len(data) - 12, MAX_FOOTER_BYTES):
+        size = int.from_bytes(tail[-8:-4], "little")
+        if size > min(n_bytes - 12, MAX_FOOTER_BYTES):
             raise self.damaged()
-        return read_footer(bytes(data[-8 - size : -8]))
+        if size + 8 > len(tail):
+            tail = self.read_bytes(n_bytes - 8 - size, n_bytes)
+        return read_footer(tail[-8 - size : -8])
+
+    def read_bytes(self, start: int, end: int) -> bytes:
+        """The bytes [start, end) of the file. Raises BundleError where they cannot be read."""
+        try:
+            data = self.ranges.read(start, end)
+        except OSError as error:
+            raise BundleError(f"cannot read {self.path.name}: {error.strerror}") from error
+        if len(data) != end - start:
+            raise self.damaged()
+        return data
 
     def _open_schema(self) -> None:
         schema = self._footer.schema
@@ -207,8 +222,8 @@ class ParquetFile:
             for name in names:
                 for leaf in self._leaves[name]:
                     chunk = self._chunk(group, leaf)
-                    data = self.data[chunk.start : chunk.start + chunk.size]
-                    budget -= check_pages(data, chunk.codec, budget)
+                    data = self.read_bytes(chunk.start, chunk.start + chunk.size)
+                    budget -= check_pages(memoryview(data), chunk.codec, budget)
                     entries.append(_moved(chunk.entry, len(out) - chunk.start))
                     out += data
             rows = self._group_rows[group]
@@ -254,13 +269,13 @@ class ParquetFile:
             raise self.damaged() from error
         if codec not in _CODECS:
             raise BundleError(f"{self.path.name} is compressed by something else than zstd")
-        if size < 0 or start + size > len(self.data):
+        if size < 0 or start + size > self.ranges.n_bytes:
             raise self.damaged()
         return Chunk(start, size, codec, entry)
 
 
 class IdColumn(Sequence[bytes]):
-    """Ids of 16 bytes, a row group decoded when one of it is asked for; `starting_with` wants them sorted."""
+    """Ids of 16 bytes, a row group decoded when one of it is asked for."""
 
     def __init__(self, file: ParquetFile, column: str) -> None:
         self._file = file
@@ -293,12 +308,6 @@ class IdColumn(Sequence[bytes]):
                 self._blocks[group] = b"".join(values[start : start + size])
                 start += size
         return (self[row] for row in range(len(self)))
-
-    def starting_with(self, prefix_hex: str) -> range:
-        """Rows whose id starts with the hex digits."""
-        low = bytes.fromhex(prefix_hex.ljust(2 * ID_BYTES, "0"))
-        high = bytes.fromhex(prefix_hex.ljust(2 * ID_BYTES, "f"))
-        return range(bisect_left(self, low), bisect_left(self, high + b"\0"))
 
     def _read(self, group: int) -> bytes:
         return b"".join(self._checked(self._file.read([self._column], [group])[self._column]))

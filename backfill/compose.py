@@ -22,7 +22,7 @@ from backfill.bundle_writer import BundleWriter
 from backfill.chunks import VERBATIM_ROWS, VERBATIM_VECTORS, verbatim_layer
 from backfill.embed import CLAIM_VECTORS, object_texts
 from backfill.errors import BundleError
-from backfill.ids import row_hash
+from backfill.ids import ID_BYTES, row_hash
 from backfill.indexes.bm25 import build_field
 from backfill.indexes.vectors import write_vectors
 from backfill.inputs import Settings
@@ -193,6 +193,7 @@ def _documents(segment: SegmentRows, view: View) -> dict[str, npt.NDArray[Any]]:
     places = [[occurrence_row[row_hash(o)] for o in view.places[xid]] for xid in shown]
     best = [view.places[xid][0] for xid in shown]
     return {
+        "exchange_id": np.frombuffer(b"".join(shown), np.uint8).reshape(-1, ID_BYTES),
         "exchange_row": np.array([exchange_row[row_hash(view.exchanges[xid])] for xid in shown], dtype="<i4"),
         "object_row": np.array([-1 if o is None else object_row[row_hash(o)] for o in objects], dtype="<i4"),
         "occ_indptr": np.cumsum([0, *map(len, places)], dtype="<i8"),

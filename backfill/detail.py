@@ -181,7 +181,7 @@ def _neighbours(bundle: Bundle, column: str, wanted: bytes, sessions: set[str]) 
         for row in segment.rows_where("exchanges", column, wanted):
             doc = int(segment.doc_of_row[row])
             if doc >= 0:
-                places.append(Place(segment, doc, segment.exchange_ids[row]))
+                places.append(Place(segment, doc, segment.document_id(doc)))
     found = []
     for place, hit in zip(places, read_hits(places), strict=True):
         names = place.segment.table("occurrences").rows_at(("session_id",), occurrence_rows(place.segment, place.doc))

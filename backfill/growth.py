@@ -122,8 +122,7 @@ def _full_id(bundle: Bundle, text: str) -> bytes:
     if len(text) == 32 and set(text.lower()) <= set("0123456789abcdef"):
         return bytes.fromhex(text)
     segment, doc = bundle.find(text)
-    found: bytes = segment.exchange_ids[int(segment.docs.exchange_row[doc])]
-    return found
+    return segment.document_id(doc)
 
 
 def _of_session(bundle: Bundle, session: str) -> set[bytes]:

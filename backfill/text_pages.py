@@ -129,17 +129,18 @@ def _pages(file: ParquetFile, name: str, group: int) -> list[_Page]:
     if chunk is None:
         return []
     pages: list[_Page] = []
-    at, end, row = chunk.start, chunk.start + chunk.size, file.group_starts[group]
+    data = memoryview(file.read_bytes(chunk.start, chunk.start + chunk.size))
+    at, end, row = 0, chunk.size, file.group_starts[group]
     while at < end:
-        match = _PLAIN_PAGE.match(file.data, at, end)
+        match = _PLAIN_PAGE.match(data, at)
         if match is None:
             return []
         decoded, stored, n_rows = map(_zigzag, match.groups())
         past = match.end() + stored
         if not 0 <= decoded <= MAX_DECODED_BYTES or stored < 0 or n_rows < 0 or past > end:
             raise file.damaged()
-        pages.append(_Page(at, past, decoded, row, n_rows, chunk.codec))
-        check_page(file.data[match.end() : past], decoded, chunk.codec)
+        pages.append(_Page(chunk.start + at, chunk.start + past, decoded, row, n_rows, chunk.codec))
+        check_page(data[match.end() : past], decoded, chunk.codec)
         at, row = past, row + n_rows
     if row != file.group_starts[group + 1]:
         raise file.damaged()
@@ -177,7 +178,7 @@ def _file_of(run: Sequence[_Wanted]) -> bytes:
     out, groups = bytearray(PARQUET_MAGIC), bytearray()
     for one in run:
         groups += _row_group(one.page, len(out))
-        out += one.file.data[one.page.start : one.page.end]
+        out += one.file.read_bytes(one.page.start, one.page.end)
     rows = sum(one.page.n_rows for one in run)
     root: ThriftStruct = {4: (BINARY, b"schema"), 5: (I32, 1)}
     # FileMetaData {version, schema, num_rows, row_groups}; its end is written after the row groups.

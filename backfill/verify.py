@@ -199,6 +199,9 @@ def _segment_problems(bundle: Bundle, union: Union, view: View) -> Iterator[Prob
         if shown != wanted:
             yield Problem(segment.files["docs"].path, "visibility", "the documents are not the visible exchanges")
             continue
+        ids = [exchanges[i].exchange_id for i in docs.exchange_row]
+        if [segment.document_id(doc) for doc in range(len(docs))] != ids:
+            yield Problem(segment.files["docs"].path, "visibility", "the ids are not those of the documents")
         for doc, i in enumerate(docs.object_row):
             row = view.objects.get(exchanges[docs.exchange_row[doc]].exchange_id)
             if row != (objects[i] if i >= 0 else None):

@@ -349,6 +349,7 @@ def _write_segment(
     }
     if links:
         best = [places[by_exchange[xid][0]] for xid in shown]
+        docs["exchange_id"] = np.frombuffer(b"".join(shown), np.uint8).reshape(-1, 16)
         docs["session"] = session_numbers((place.agent, place.session_id) for place in best)
         cells = [c.exchange_ids for c in claims if c.generation == 0]
         docs |= claim_links(cells, {xid: number for number, xid in enumerate(shown)})

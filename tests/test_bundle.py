@@ -13,7 +13,7 @@ import pytest
 import backfill
 from backfill import hits as hits_module
 from backfill import trust
-from backfill.arrays import write_arrays
+from backfill.arrays import open_arrays, write_arrays
 from backfill.bundle import Bundle, read_manifest
 from backfill.columns import ParquetFile
 from backfill.errors import BundleError, UsageError
@@ -230,6 +230,18 @@ def test_find_takes_a_unique_prefix(made: Fixture):
             bundle.find(bad)
     with pytest.raises(UsageError, match="no visible exchange"):
         bundle.find("abcdef" * 5)
+
+
+def test_an_id_may_end_in_zeros(copy: Path):
+    manifest = load(copy)
+    docs = next(f for f in manifest["files"] if f["role"] == "docs" and "undated" in f["path"])
+    arrays = {name: np.array(array) for name, array in open_arrays(copy / docs["path"]).items()}
+    arrays["exchange_id"][0, 13:] = 0
+    docs["bytes"] = write_arrays(copy / docs["path"], arrays)
+    seal(copy, manifest)
+    bundle, wanted = Bundle.open(copy), arrays["exchange_id"][0].tobytes()
+    segment, doc = bundle.find(wanted.hex())
+    assert (segment.name, segment.document_id(doc)) == ("undated", wanted)
 
 
 def test_find_never_shows_a_hidden_exchange(made: Fixture):

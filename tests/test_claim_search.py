@@ -105,6 +105,7 @@ def test_an_older_bundle_gets_its_links_from_the_tables(made: Fixture, bundle: B
     older = Bundle.open(write_bundle(tmp_path / "older", replaced=True, links=False).path)
     for one, other in zip(bundle.segments, older.segments, strict=True):
         assert one.sessions.tolist() == other.sessions.tolist()
+        assert one.document_ids.tolist() == other.document_ids.tolist()
         assert {k: v.tolist() for k, v in one.claim_links.items()} == {
             k: v.tolist() for k, v in other.claim_links.items()
         }
@@ -127,6 +128,8 @@ def test_links_of_documents_and_claims_are_each_others_reverse(bundle: Bundle):
         ("claim_far", np.zeros((0, 15), "u1")),
         ("session", np.zeros(1, "<u8")),
         ("session", np.zeros(2, "<i8")),
+        ("exchange_id", np.zeros((1, 16), "u1")),
+        ("exchange_id", np.zeros((2, 16), "i1")),
     ],
 )
 def test_links_that_lead_nowhere_are_refused(made: Fixture, tmp_path: Path, name: str, values: np.ndarray):

@@ -118,7 +118,7 @@ def test_what_is_not_there_is_an_error(paged: ParquetFile):
 def test_damaged_bytes_are_an_error_or_another_text(
     tmp_path_factory: pytest.TempPathFactory, paged: ParquetFile, changes: list[tuple[int, int]]
 ):
-    data = bytearray(paged.data)
+    data = bytearray(paged.path.read_bytes())
     for at, byte in changes:
         data[at % (len(data) - 8)] = byte
     path = tmp_path_factory.mktemp("damaged") / "exchanges.parquet"

@@ -28,7 +28,7 @@ def newest(bundle: Bundle, filters: Filters, start: int, limit: int) -> tuple[li
     for at in chosen[start : start + limit].tolist():
         number = int(np.searchsorted(base, at, side="right")) - 1
         segment, doc = bundle.segments[number], at - int(base[number])
-        places.append(Place(segment, doc, segment.exchange_ids[int(segment.docs.exchange_row[doc])]))
+        places.append(Place(segment, doc, segment.document_id(doc)))
     return read_hits(places, filters), len(chosen)
 
 

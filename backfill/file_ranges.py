@@ -1,0 +1,37 @@
+"""Ranges of a file, read where they lie.
+
+A mapped file is for what is read as a whole: a touched page maps its neighbours too, so after a few hits most of a
+table would count as this process's memory. Deliberately absent: caching, which the system does.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from pathlib import Path
+
+
+class FileRanges:
+    """An open file of which parts are wanted. Reads are thread-safe. Raises OSError where it cannot be opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._map: mmap.mmap | None = None
+        if not hasattr(os, "pread"):
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.n_bytes = len(self._map)
+            return
+        self._handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        weakref.finalize(self, os.close, self._handle)
+        self.n_bytes = os.fstat(self._handle).st_size
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes [start, end), fewer where the file has no more. Raises OSError where the file fails."""
+        if self._map is not None:
+            return self._map[start:end]
+        pieces = [os.pread(self._handle, end - start, start)]
+        # One call reads at most 2 GiB, and may be interrupted.
+        while pieces[-1] and (start := start + len(pieces[-1])) < end:
+            pieces.append(os.pread(self._handle, end - start, start))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
