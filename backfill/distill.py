@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from backfill.answers import AnswerLog, Key
 from backfill.claim_jobs import ClaimJob, OpenClaims
@@ -50,34 +51,40 @@ def distill_fingerprint(config: DistillConfig, engine: EngineConfig) -> str:
     """What decides an object: stage, engine, prompt, schema and min_tokens; not the generation, no host or size."""
     if engine.kind == "extractive":
         return extractive_fingerprint(config.min_tokens)
-    return fingerprint_of(
-        {
-            "stage": "distill",
-            "version": STAGE_VERSION,
-            "engine": engine_identity(engine),
-            "prompt": prompt_digest(config.prompt_tokens, config.prompt),
-            "schema": schema_digest(),
-            "attempts": config.max_attempts,
-            "min_tokens": config.min_tokens,
-        }
-    )
+    return fingerprint_of(distill_parts(config, engine))
+
+
+def distill_parts(config: DistillConfig, engine: EngineConfig) -> dict[str, Any]:
+    """What the fingerprint of an object with an LLM engine is made of, by name."""
+    return {
+        "stage": "distill",
+        "version": STAGE_VERSION,
+        "engine": engine_identity(engine),
+        "prompt": prompt_digest(config.prompt_tokens, config.prompt),
+        "schema": schema_digest(),
+        "attempts": config.max_attempts,
+        "min_tokens": config.min_tokens,
+    }
 
 
 def claims_fingerprint(config: DistillConfig, engine: EngineConfig) -> str:
     """What decides a claim: as for objects, with the claims' own prompt and schema, so that either changes alone."""
     if engine.kind == "extractive":
         return claims_fingerprint_extractive(config.min_tokens)
-    return fingerprint_of(
-        {
-            "stage": "claims",
-            "versions": [CLAIMS_STAGE_VERSION, WINDOWS_VERSION, EXTRACTIVE_CLAIMS_VERSION],
-            "engine": engine_identity(engine),
-            "prompt": claims_digest(config.prompt_tokens),
-            "attempts": config.max_attempts,
-            "min_tokens": config.min_tokens,
-            "max_new_tokens": config.claims_max_new_tokens,
-        }
-    )
+    return fingerprint_of(claims_parts(config, engine))
+
+
+def claims_parts(config: DistillConfig, engine: EngineConfig) -> dict[str, Any]:
+    """What the fingerprint of a claim with an LLM engine is made of, by name."""
+    return {
+        "stage": "claims",
+        "versions": [CLAIMS_STAGE_VERSION, WINDOWS_VERSION, EXTRACTIVE_CLAIMS_VERSION],
+        "engine": engine_identity(engine),
+        "prompt": claims_digest(config.prompt_tokens),
+        "attempts": config.max_attempts,
+        "min_tokens": config.min_tokens,
+        "max_new_tokens": config.claims_max_new_tokens,
+    }
 
 
 def distill(

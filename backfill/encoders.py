@@ -53,16 +53,22 @@ def _loaded(config: EmbedderConfig) -> Embedder:
 @lru_cache(maxsize=2)
 def fingerprint_of_encoder(config: EmbedderConfig) -> str:
     """32 hex digits over everything that decides a vector, with the parts that get one; loads no model."""
+    from backfill.ids import fingerprint
+
+    return fingerprint(encoder_parts(config))
+
+
+@lru_cache(maxsize=2)
+def encoder_parts(config: EmbedderConfig) -> dict[str, Any]:
+    """What the fingerprint of vectors is made of, by name."""
     from backfill.chunks import CHUNK_VERSION
     from backfill.embedders.base import EMBED_VERSION
     from backfill.embedders.sentence_transformer import source_digests
-    from backfill.ids import fingerprint
 
     prompts = [config.query_prompt, config.passage_prompt]
     files = source_digests(_directory(config))
     verbatim = {"verbatim": CHUNK_VERSION} if config.verbatim else {}
-    wanted = {"version": EMBED_VERSION, "files": files, "prompts": prompts, "parts": list(config.parts)}
-    return fingerprint({**wanted, **verbatim})
+    return {"version": EMBED_VERSION, "files": files, "prompts": prompts, "parts": list(config.parts), **verbatim}
 
 
 @lru_cache(maxsize=2)

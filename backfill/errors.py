@@ -60,6 +60,14 @@ class MergeRefused(BackfillError):
     """Bundles that do not fit together: other encoder, tokenizer or format."""
 
 
+class JoinRefused(BackfillError):
+    """This process cannot work in a run folder as it is: another version, tokenizer or configuration decides there."""
+
+
+class DiskFull(BackfillError):
+    """No room is left, or a limit is reached, where something had to be written."""
+
+
 class Interrupted(BackfillError):
     """The run was stopped by a signal after committing what was done; the same command resumes it."""
 

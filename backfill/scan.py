@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from backfill import tables
 from backfill.checkpoints import ROLE, Checkpoints, write_checkpoints
@@ -86,10 +87,13 @@ def list_units(sources: Sequence[str]) -> Listing:
 
 def scan_fingerprint(config: Config) -> str:
     """Decides what a unit yields: readers, segmentation, privacy, caps, the zone that is assumed."""
+    return fingerprint(scan_parts(config))
+
+
+def scan_parts(config: Config) -> dict[str, Any]:
+    """What the fingerprint of a scan is made of, by name."""
     reading = {k: v for k, v in to_tree(config.scan).items() if k not in ("workers", "shard_bytes")}
-    return fingerprint(
-        {"stage": STAGE_VERSION, "sources": SOURCES_VERSION, "scan": reading, "split": config.distill.split_tokens}
-    )
+    return {"stage": STAGE_VERSION, "sources": SOURCES_VERSION, "scan": reading, "split": config.distill.split_tokens}
 
 
 def plan_scan(run: RunDir, config: Config, sources: Sequence[str]) -> Plan:
