@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar, cast
 import yaml
 
 from backfill.errors import ConfigError
+from backfill.slurm_config import SlurmConfig
 
 T = TypeVar("T")
 
@@ -100,7 +101,9 @@ class DistillConfig:
     """What is distilled and how. `claims_max_new_tokens` bounds the answer of a window. `cache` keeps an LLM's answers
     for later runs in the user's cache; `cache_from` names run folders and bundles whose answers count too.
     `min_llm_share` is the least share of tier llm among exchanges of at least `min_tokens` with an LLM engine; below it
-    a run exits 1. `prompt` is the instruction for objects: `loose` is there to be compared with by `gate`."""
+    a run exits 1. `prompt` is the instruction for objects: `loose` is there to be compared with by `gate`. `context` is
+    how a model gives the detail of an object: `pointed`, the number of a listed span, or `written`, aligned to the
+    text or refused."""
 
     products: tuple[Literal["objects", "claims"], ...] = ("objects", "claims")
     split_tokens: int = 1500
@@ -110,6 +113,7 @@ class DistillConfig:
     max_attempts: int = 2
     claims_max_new_tokens: int = 384
     prompt: Literal["hardened", "loose"] = "hardened"
+    context: Literal["pointed", "written"] = "pointed"
     cache: bool = True
     cache_from: tuple[str, ...] = ()
     prompt_tokens: int = 1536
@@ -182,8 +186,8 @@ class IndexConfig:
 
 @dataclass(frozen=True, slots=True)
 class LauncherConfig:
-    """Who calls `worker(shard)`. `workers` 0 means one per GPU, or one where there is none. `metrics_port` serves
-    Prometheus text on 127.0.0.1 while `run` works (0: not)."""
+    """Who calls `worker(shard)`. `workers` 0 means one per GPU, or one where there is none; on Slurm it is the number
+    of an array's tasks. `metrics_port` serves Prometheus text on 127.0.0.1 while `run` works (0: not)."""
 
     kind: Literal["inline", "ray", "slurm"] = "inline"
     workers: int = 1
@@ -191,6 +195,7 @@ class LauncherConfig:
     gpus_per_worker: float = 0.0
     cpus_per_worker: float = 1.0
     metrics_port: int = 0
+    slurm: SlurmConfig = field(default_factory=SlurmConfig)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,20 +113,8 @@ def run_all(
     Raises ConfigError before any work when a model, source or gate is missing; BackfillError when nothing was found
     or too few exchanges reached tier llm; Interrupted after a stop.
     """
-    from backfill.distill import distill_fingerprint
-
     started = time.monotonic()
-    if OBJECT not in config.distill.products:
-        raise ConfigError(
-            f"distill.products {list(config.distill.products)}: objects are always made, for every exchange has one",
-            hint="set distill.products to [objects] or [objects, claims]",
-        )
-    print_ = distill_fingerprint(config.distill, config.engine)
-    verdict = verdict_of(config, config_folder, print_, ungated=ungated)
-    if verdict == UNGATED:
-        reporter.say(
-            f"engine {config.engine.kind} ({config.engine.model}) runs UNGATED: its fidelity is not vouched for"
-        )
+    verdict = admitted(config, config_folder, reporter, ungated=ungated)
     run = RunDir(out.absolute())
     launcher = make_launcher(config)
     plan, scanned = scan_sources(run, config, launcher, reporter, should_stop)
@@ -139,21 +127,41 @@ def run_all(
     plan = plan_products(run)
     _stage(run, plan, "distill", launcher, reporter, should_stop)
     _stage(run, plan, "embed", launcher, reporter, should_stop)
+    record = finished(run, plan, verdict, scanned, reporter)
+    return {**record, "seconds": round(time.monotonic() - started, 3)}
+
+
+def admitted(config: Config, config_folder: Path, reporter: Reporter, *, ungated: bool) -> str:
+    """The gate's verdict on the engine, as `verdict_of`; raises ConfigError before any work where it may not run."""
+    from backfill.distill import distill_fingerprint
+
+    if OBJECT not in config.distill.products:
+        raise ConfigError(
+            f"distill.products {list(config.distill.products)}: objects are always made, for every exchange has one",
+            hint="set distill.products to [objects] or [objects, claims]",
+        )
+    print_ = distill_fingerprint(config.distill, config.engine)
+    verdict = verdict_of(config, config_folder, print_, ungated=ungated)
+    if verdict == UNGATED:
+        reporter.say(
+            f"engine {config.engine.kind} ({config.engine.model}) runs UNGATED: its fidelity is not vouched for"
+        )
+    return verdict
+
+
+def finished(run: RunDir, plan: Plan, verdict: str, scanned: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Merges a run whose shards are all done; returns the `run --json` record but for its seconds.
+
+    Raises BackfillError, after the bundle is written, where too few exchanges reached tier llm.
+    """
+    config = plan.bound_config()
     totals = distill_totals(run, plan)
     reporter.say(_tiers(totals))
     merged = merge_run(run, plan, verdict, scanned)
     for made in refresh(run.bundle, config.index):
         reporter.say(f"index over {made.roles}: {made.reason}")
-    record = {
-        "run": str(run.path),
-        "bundle": str(run.bundle),
-        "scan": scanned,
-        "distill": totals,
-        **merged,
-        "seconds": round(time.monotonic() - started, 3),
-    }
     check_llm_share(config, totals)
-    return record
+    return {"run": str(run.path), "bundle": str(run.bundle), "scan": scanned, "distill": totals, **merged}
 
 
 def generation_fingerprint(config: Config, print_: str) -> str:
