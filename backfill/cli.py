@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "plan": "what a run will take: exchanges, tokens, hours, memory, disk, price",
     "scan": "read transcripts into exchanges, occurrences and the ledger",
     "gate": "judge engines over a fixed sample before they touch a corpus",
+    "bench": "measure an engine's settings over your own transcripts: speed, cost, fidelity",
     "archive": "keep raw transcripts in a private cold storage, and restore them",
     "work": "distill and embed the shards of one worker of a run",
     "merge": "merge runs and bundles into one bundle",
