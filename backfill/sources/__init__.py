@@ -17,10 +17,10 @@ from backfill.privacy import Redactor
 from backfill.reading import MeteredFile
 from backfill.segment import SEGMENT_VERSION, Segmenter, SegmentSettings
 from backfill.sources.archives import folder_of, read_archive
-from backfill.sources.base import FolderReader, Reader, Unit
+from backfill.sources.base import FolderReader, LineByLine, Reader, Unit
 from backfill.sources.checkpoint import Checkpoint
 from backfill.sources.databases import MAGIC, DatabaseReader, read_database
-from backfill.sources.grown import Feed, ResumableReader
+from backfill.sources.grown import Feed
 from backfill.sources.look import HEAD_BYTES, is_index, is_too_deep, look
 from backfill.sources.registry import DATABASE_READERS, detect, reader_named
 from backfill.sources.registry import READERS as READERS
@@ -80,7 +80,7 @@ def read_unit(
         folder = _project(source)
         segmenter = Segmenter(reader.name, source, version, settings, redactor, folder)
         kept, earlier = None, frozenset[bytes]()
-        if keep and isinstance(reader, ResumableReader):
+        if keep and isinstance(reader, LineByLine):
             feed = Feed(reader, segmenter, unit, Redactor(config.privacy))
             feed.read(checkpoint, file)
             kept, earlier = feed.kept, feed.earlier

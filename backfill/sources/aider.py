@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from backfill.records import Act, AgentText, Pending, Prompt, Record, Skip, ToolResult, ToolUse
-from backfill.sources.base import Head, Unit, parse_time
+from backfill.sources.base import Head, LineByLine, Unit, parse_time
 from backfill.sources.textlines import TextLine, joined, text_lines
 
 _STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
@@ -31,11 +32,16 @@ _MARKS = frozenset("#><")
 _SAID, _TYPED, _CONSOLE = "said", "typed", "console"
 
 
-class AiderReader:
+class AiderReader(LineByLine):
     """Reads Aider's chat histories and the transcripts published from them."""
 
     name = "aider"
     version = 2
+
+    @property
+    def state_classes(self) -> tuple[type[Any], ...]:
+        """See `LineByLine`."""
+        return (_Pass,)
 
     def claims(self, head: Head) -> bool:
         """By a session header, or the website's transcript block with a prompt in it."""
@@ -47,9 +53,17 @@ class AiderReader:
         website = _WEBSITE.search(body)
         return website is not None and _PROMPT_LINE.search(body, website.end()) is not None
 
-    def records(self, unit: Unit) -> Iterator[Record]:
-        """One record per prompt, answer, console block and session header."""
-        yield from _Pass(unit).records()
+    def begin(self, unit: Unit) -> _Pass:
+        """See `LineByLine`."""
+        return _Pass(unit)
+
+    def go_on(self, state: _Pass, unit: Unit) -> Iterator[Record]:
+        """One record per prompt, answer, console block and session header, but for the block that goes on."""
+        return state.records(unit)
+
+    def end(self, state: _Pass) -> Iterator[Record]:
+        """The last block."""
+        return state.flush()
 
 
 class _Pass:
@@ -66,19 +80,20 @@ class _Pass:
         self._blank_before = True
         self._strict = self._website = self._wrapped = False
 
-    def records(self) -> Iterator[Record]:
-        for line in text_lines(self._unit):
+    def records(self, unit: Unit) -> Iterator[Record]:
+        """The records that the lines from where the unit has been read to complete."""
+        for line in text_lines(unit):
             if self._kind == _SAID and line.text[:1] not in _MARKS and not self._wrapped:
                 self._lines.append(line.text)  # nearly every line
                 self._end, self._blank_before = line.end, not line.text.strip()
                 continue
             if not line.closed and self._may_be_mark(line.text):
-                yield from self._flush()  # a mark that is still being written may turn out as any other
+                yield from self.flush()  # a mark that is still being written may turn out as any other
                 yield Record(line.start, line.end, [Pending()])
                 continue
             started = self._blank_before and line.closed and line.text[:1] == "#" and _STARTED.fullmatch(line.text)
             if started:
-                yield from self._flush()
+                yield from self.flush()
                 self._session_n += 1
                 self._wrapped = False
                 self._at, self._model = parse_time(started[1], self._unit.assume_tz), ""
@@ -86,7 +101,6 @@ class _Pass:
                 self._blank_before = True
                 continue
             yield from self._take(line)
-        yield from self._flush()
 
     def _may_be_mark(self, text: str) -> bool:
         return (self._strict and text[:1] in "#>") or _STARTED_BEGINS.startswith(text[: len(_STARTED_BEGINS)])
@@ -94,7 +108,7 @@ class _Pass:
     def _take(self, line: TextLine) -> Iterator[Record]:
         kind, text = self._sort(line)
         if kind != self._kind:
-            yield from self._flush()
+            yield from self.flush()
             self._kind, self._start = kind, line.start
         self._lines.append(text)
         self._end = line.end
@@ -128,7 +142,7 @@ class _Pass:
         """Whether a line of the console begins a message of several: only its last line has the trailing spaces."""
         return text.startswith("> Tokens: ") or (self._kind != _SAID and not self._blank_before)
 
-    def _flush(self) -> Iterator[Record]:
+    def flush(self) -> Iterator[Record]:
         """The block that ends here as a record; none for one of blank lines, whose bytes go to the next."""
         text = joined(self._lines)
         if self._lines and text:

@@ -72,6 +72,36 @@ class Head:
     complete_lines: int = 0
 
 
+class LineByLine:
+    """A reading of lines whose state between two of them can be kept, so that a file that grew is read on (`grown`).
+
+    A reader says what the state is (`begin`) and what it and more lines give (`go_on`), and names its own classes.
+    """
+
+    @property
+    def state_classes(self) -> tuple[type[Any], ...]:
+        """What a state is made of, beside what the segmenter knows."""
+        return ()
+
+    def begin(self, unit: Unit) -> Any:
+        """The state before the first line."""
+        raise NotImplementedError
+
+    def go_on(self, state: Any, unit: Unit) -> Iterator[Record]:
+        """The records of the lines from where the unit has been read to; they change the state."""
+        raise NotImplementedError
+
+    def end(self, state: Any) -> Iterator[Record]:
+        """The records that wait for a line which never came."""
+        return iter(())
+
+    def records(self, unit: Unit) -> Iterator[Record]:
+        """The records of the whole unit."""
+        state = self.begin(unit)
+        yield from self.go_on(state, unit)
+        yield from self.end(state)
+
+
 @runtime_checkable
 class Reader(Protocol):
     """One transcript format."""

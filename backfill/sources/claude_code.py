@@ -28,7 +28,7 @@ from backfill.records import (
     ToolUse,
     Unqueued,
 )
-from backfill.sources.base import Head, Unit, parse_arguments, parse_time, text_of
+from backfill.sources.base import Head, LineByLine, Unit, parse_arguments, parse_time, text_of
 from backfill.sources.claude_lines import Block, Inner, Line, lenient
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.typed import command_act, merge_prompts, queued_text, user_acts
@@ -47,7 +47,7 @@ _packed = msgspec.msgpack.Encoder().encode
 _META = Skip("meta")  # one for all records that say nothing
 
 
-class ClaudeCodeReader:
+class ClaudeCodeReader(LineByLine):
     """Reads Claude Code's own session files."""
 
     name = "claude_code"
@@ -55,7 +55,7 @@ class ClaudeCodeReader:
 
     @property
     def state_classes(self) -> tuple[type[Any], ...]:
-        """What a state is made of."""
+        """See `LineByLine`."""
         return (_Pass,)
 
     def claims(self, head: Head) -> bool:
@@ -74,26 +74,18 @@ class ClaudeCodeReader:
                 return value["type"] != "system" or "uuid" in value
         return not head.complete_lines and b'"parentUuid":' in head.raw and b'"parts":' not in head.raw
 
-    def records(self, unit: Unit) -> Iterator[Record]:
-        """One record per line; of a torn line one per whole object on it."""
-        return self.go_on(self.begin(unit), unit)
-
     def begin(self, unit: Unit) -> _Pass:
-        """The state before the first line."""
+        """See `LineByLine`."""
         return _Pass(unit)
 
     def go_on(self, state: _Pass, unit: Unit) -> Iterator[Record]:
-        """The records of the lines from where the unit has been read to."""
+        """One record per line; of a torn line one per whole object on it."""
         decoder = Decoder(Line, lenient, _is_record, unit)
         for piece, line, acts in decoder.read(lines(unit)):
             if line is None:
                 yield Record(piece.start, piece.end, acts)
             else:
                 yield state.record(piece.start, piece.end, line)
-
-    def end(self, state: _Pass) -> Iterator[Record]:
-        """Nothing waits for a later line."""
-        return iter(())
 
 
 class _Pass:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from backfill.records import Act, AgentText, Compacted, Prompt, Record, Skip, Thinking, Titled, ToolResult, ToolUse
-from backfill.sources.base import Head, Unit, parse_arguments, parse_time
+from backfill.sources.base import Head, LineByLine, Unit, parse_arguments, parse_time
 from backfill.sources.doubles import COPY, Doubles, Held
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.loose import loosely, mapping, objects, one_of, readable, string
@@ -80,7 +80,7 @@ _bare = msgspec.json.Decoder(_Item)
 _lenient_item = loosely(_Item)
 
 
-class CodexReader:
+class CodexReader(LineByLine):
     """Reads the rollouts of the Codex CLI."""
 
     name = "codex"
@@ -88,7 +88,7 @@ class CodexReader:
 
     @property
     def state_classes(self) -> tuple[type[Any], ...]:
-        """What a state is made of."""
+        """See `LineByLine`."""
         return (_Rollout, Doubles, Held)
 
     def claims(self, head: Head) -> bool:
@@ -110,14 +110,8 @@ class CodexReader:
         begins = head.raw[:200]
         return not head.complete_lines and b'"payload"' in begins and b'"session_meta"' in begins
 
-    def records(self, unit: Unit) -> Iterator[Record]:
-        """One record per line."""
-        rollout = self.begin(unit)
-        yield from self.go_on(rollout, unit)
-        yield from self.end(rollout)
-
     def begin(self, unit: Unit) -> _Rollout:
-        """The state before the first line."""
+        """See `LineByLine`."""
         return _Rollout(unit)
 
     def go_on(self, rollout: _Rollout, unit: Unit) -> Iterator[Record]:

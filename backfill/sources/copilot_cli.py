@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from backfill.records import Act, AgentText, Compacted, Prompt, Record, Skip, Thinking, Titled, ToolResult, ToolUse
-from backfill.sources.base import Head, Unit, parse_arguments, parse_time
+from backfill.sources.base import Head, LineByLine, Unit, parse_arguments, parse_time
 from backfill.sources.doubles import COPY
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.loose import loosely, mapping, objects, readable, string
@@ -34,11 +34,16 @@ class _Line(msgspec.Struct, gc=False):
     agentId: Any = None  # noqa: N815
 
 
-class CopilotCliReader:
+class CopilotCliReader(LineByLine):
     """Reads the event files of the Copilot CLI."""
 
     name = "copilot_cli"
     version = 1
+
+    @property
+    def state_classes(self) -> tuple[type[Any], ...]:
+        """See `LineByLine`."""
+        return (_Session,)
 
     def claims(self, head: Head) -> bool:
         """By the first event: a dotted type with data and an id."""
@@ -47,10 +52,13 @@ class CopilotCliReader:
             return isinstance(kind, str) and kind.startswith(_PREFIXES) and {"data", "id", "timestamp"} <= value.keys()
         return not head.complete_lines and head.raw.lstrip().startswith((b'{"type":"session.start"', b'{"type":"user.'))
 
-    def records(self, unit: Unit) -> Iterator[Record]:
+    def begin(self, unit: Unit) -> _Session:
+        """See `LineByLine`."""
+        return _Session(unit)
+
+    def go_on(self, session: _Session, unit: Unit) -> Iterator[Record]:
         """One record per event."""
         decoder = Decoder(_Line, loosely(_Line), _is_record, unit)
-        session = _Session(unit)
         for piece, line, acts in decoder.read(lines(unit)):
             if line is None:
                 yield Record(piece.start, piece.end, acts)

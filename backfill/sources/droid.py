@@ -7,12 +7,13 @@ times in milliseconds. Deliberately absent: to-do states and settings.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from backfill.records import Act, AgentText, Compacted, Prompt, Record, Skip, Thinking, Titled, ToolResult, ToolUse
-from backfill.sources.base import Head, Unit, parse_arguments, parse_time
+from backfill.sources.base import Head, LineByLine, Unit, parse_arguments, parse_time
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.loose import loosely, mapping, objects, readable, string
 from backfill.sources.typed import merge_prompts, user_acts
@@ -45,11 +46,24 @@ class _Line(msgspec.Struct, gc=False):
     finalText: Any = None  # noqa: N815
 
 
-class DroidReader:
+@dataclass(slots=True)
+class _Session:
+    """What must be remembered from line to line: the session's id and what the agent said last."""
+
+    id: str = ""
+    said: str = ""
+
+
+class DroidReader(LineByLine):
     """Reads Droid's sessions and its stream."""
 
     name = "droid"
     version = 1
+
+    @property
+    def state_classes(self) -> tuple[type[Any], ...]:
+        """See `LineByLine`."""
+        return (_Session,)
 
     def claims(self, head: Head) -> bool:
         """By the header of a session, or the first event of a stream with a time in milliseconds."""
@@ -60,23 +74,26 @@ class DroidReader:
             return isinstance(first.get("sessionId"), str) and isinstance(first.get("timestamp"), int)
         return not head.complete_lines and head.raw.lstrip().startswith(b'{"type":"session_start",')
 
-    def records(self, unit: Unit) -> Iterator[Record]:
+    def begin(self, unit: Unit) -> _Session:
+        """See `LineByLine`."""
+        return _Session()
+
+    def go_on(self, state: _Session, unit: Unit) -> Iterator[Record]:
         """One record per line."""
         decoder = Decoder(_Line, loosely(_Line), _is_record, unit)
-        session, said = "", ""
         for piece, line, acts in decoder.read(lines(unit)):
             if line is None:
                 yield Record(piece.start, piece.end, acts)
                 continue
             own = line.id if line.type == "session_start" else line.sessionId or line.session_id
-            session = session or string(own) or unit.source
-            record = Record(piece.start, piece.end, _acts(line, said), session)
+            state.id = state.id or string(own) or unit.source
+            record = Record(piece.start, piece.end, _acts(line, state.said), state.id)
             record.parent_session = string(line.parent) if line.type == "session_start" else ""
             if line.timestamp is not None:
                 record.at, record.tz_assumed = parse_time(line.timestamp, unit.assume_tz)
             record.cwd, record.model = string(line.cwd), string(line.model)
             record.uuid = string(line.id) if line.type == "message" else ""
-            said = next((act.text for act in record.acts if isinstance(act, AgentText)), said)
+            state.said = next((act.text for act in record.acts if isinstance(act, AgentText)), state.said)
             yield record
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from backfill.records import Act, AgentText, Prompt, Record, Skip, Thinking, ToolResult, ToolUse
-from backfill.sources.base import Head, Unit, parse_arguments
+from backfill.sources.base import Head, LineByLine, Unit, parse_arguments
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.loose import loosely, mapping, objects, one_of, readable, string, words
 from backfill.sources.typed import user_acts
@@ -38,7 +38,7 @@ class _Line(msgspec.Struct, gc=False):
     kind: Any = None
 
 
-class GrokReader:
+class GrokReader(LineByLine):
     """Reads the chat histories of the Grok CLI."""
 
     name = "grok"
@@ -53,7 +53,11 @@ class GrokReader:
             return False
         return any(value.keys() & _MARKS for value in head.objects)
 
-    def records(self, unit: Unit) -> Iterator[Record]:
+    def begin(self, unit: Unit) -> tuple[()]:
+        """A line needs no other one."""
+        return ()
+
+    def go_on(self, state: tuple[()], unit: Unit) -> Iterator[Record]:
         """One record per line."""
         decoder = Decoder(_Line, loosely(_Line), _is_record, unit)
         found = _FOLDER.search(unit.source)

@@ -9,40 +9,18 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO
 
 from backfill.ids import ID_BYTES
 from backfill.privacy import Redactor
 from backfill.records import Record
 from backfill.segment import Segmenter
-from backfill.sources.base import Reader, Unit
+from backfill.sources.base import LineByLine, Unit
 from backfill.sources.checkpoint import Checkpoint, freeze, thaw
 
 # A smaller file is read again in a tenth of a second; what its state costs would be paid by all that never grow.
 MIN_BYTES = 4 << 20
 _BLOCK_BYTES = 1 << 20
-
-
-@runtime_checkable
-class ResumableReader(Reader, Protocol):
-    """A reader of lines whose state between two of them can be kept."""
-
-    @property
-    def state_classes(self) -> tuple[type[Any], ...]:
-        """What a state is made of, beside what the segmenter knows."""
-        ...
-
-    def begin(self, unit: Unit) -> Any:
-        """The state before the first line."""
-        ...
-
-    def go_on(self, state: Any, unit: Unit) -> Iterator[Record]:
-        """The records of the lines from where the unit has been read to; they change the state."""
-        ...
-
-    def end(self, state: Any) -> Iterator[Record]:
-        """The records that wait for a line which never came."""
-        ...
 
 
 class Feed:
@@ -51,7 +29,7 @@ class Feed:
     `earlier` are the exchanges that the reading before has given.
     """
 
-    def __init__(self, reader: ResumableReader, segmenter: Segmenter, unit: Unit, redactor: Redactor) -> None:
+    def __init__(self, reader: LineByLine, segmenter: Segmenter, unit: Unit, redactor: Redactor) -> None:
         self.kept: Checkpoint | None = None
         self.earlier: frozenset[bytes] = frozenset()
         self._reader, self._segmenter, self._unit, self._redactor = reader, segmenter, unit, redactor

@@ -26,8 +26,8 @@ from backfill.records import (
     ToolResult,
     ToolUse,
 )
-from backfill.sources.base import Head, Unit, parse_arguments, parse_time
-from backfill.sources.doubles import COPY, Doubles
+from backfill.sources.base import Head, LineByLine, Unit, parse_arguments, parse_time
+from backfill.sources.doubles import COPY, Doubles, Held
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.loose import loosely, mapping, objects, readable, string, words
 from backfill.sources.typed import queued_text, user_acts
@@ -52,11 +52,16 @@ class _Line(msgspec.Struct, gc=False):
     modelAlias: Any = None  # noqa: N815
 
 
-class KimiReader:
+class KimiReader(LineByLine):
     """Reads the wire files of the Kimi CLI."""
 
     name = "kimi"
     version = 1
+
+    @property
+    def state_classes(self) -> tuple[type[Any], ...]:
+        """See `LineByLine`."""
+        return (_Wire, Doubles, Held)
 
     def claims(self, head: Head) -> bool:
         """By the header with a protocol version, or by a record of the context."""
@@ -66,16 +71,22 @@ class KimiReader:
         kind = string(first.get("type"))
         return "data" not in first and kind.startswith(("context.append_", "turn.prompt", "config.update"))
 
-    def records(self, unit: Unit) -> Iterator[Record]:
-        """One record per line."""
+    def begin(self, unit: Unit) -> _Wire:
+        """See `LineByLine`."""
+        return _Wire(unit)
+
+    def go_on(self, wire: _Wire, unit: Unit) -> Iterator[Record]:
+        """One record per line, but for what waits for the next ones."""
         decoder = Decoder(_Line, loosely(_Line), _is_record, unit)
-        wire = _Wire(unit)
         for piece, line, acts in decoder.read(lines(unit)):
             if line is None:
                 yield from wire.spoken()
                 yield from wire.doubles.other(Record(piece.start, piece.end, acts))
             else:
                 yield from wire.line(piece.start, piece.end, line)
+
+    def end(self, wire: _Wire) -> Iterator[Record]:
+        """What waited."""
         yield from wire.spoken()
         yield from wire.doubles.finish()
 

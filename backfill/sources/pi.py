@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from backfill.records import Act, AgentText, Compacted, Prompt, Record, Skip, Thinking, Titled, ToolResult, ToolUse
-from backfill.sources.base import Head, Unit, parse_arguments, parse_time
+from backfill.sources.base import Head, LineByLine, Unit, parse_arguments, parse_time
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.loose import loosely, mapping, objects, one_of, string, words
 from backfill.sources.typed import user_acts
@@ -57,11 +57,16 @@ class _Asked:
     open: bool = True
 
 
-class PiReader:
+class PiReader(LineByLine):
     """Reads the session trees of pi and of the agents built on it."""
 
     name = "pi"
     version = 1
+
+    @property
+    def state_classes(self) -> tuple[type[Any], ...]:
+        """See `LineByLine`."""
+        return (_Tree, _Asked)
 
     def claims(self, head: Head) -> bool:
         """By the header, and a record of the tree after it where there is one."""
@@ -72,10 +77,13 @@ class PiReader:
             return "timestamp" in first or "cwd" in first
         return any(one_of(value.get("type"), _TYPES - {"session"}) for value in head.objects[1:])
 
-    def records(self, unit: Unit) -> Iterator[Record]:
+    def begin(self, unit: Unit) -> _Tree:
+        """See `LineByLine`."""
+        return _Tree(unit)
+
+    def go_on(self, tree: _Tree, unit: Unit) -> Iterator[Record]:
         """One record per line."""
         decoder = Decoder(_Line, loosely(_Line), _is_record, unit)
-        tree = _Tree(unit)
         for piece, line, acts in decoder.read(lines(unit)):
             if line is None:
                 yield Record(piece.start, piece.end, acts)

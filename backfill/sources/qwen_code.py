@@ -7,13 +7,16 @@ uuid where one answer was written in two steps. Deliberately absent: `ui_telemet
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from backfill.ids import ID_BYTES
 from backfill.records import Act, AgentText, Compacted, Prompt, Record, Skip, Thinking, Titled, ToolResult, ToolUse
-from backfill.sources.base import Head, Unit, parse_arguments, parse_time
+from backfill.sources.base import Head, LineByLine, Unit, parse_arguments, parse_time
 from backfill.sources.gemini_cli import response_text
 from backfill.sources.jsonl import Decoder, lines
 from backfill.sources.loose import loosely, mapping, objects, one_of, string
@@ -40,11 +43,24 @@ class _Line(msgspec.Struct, gc=False):
     toolCallResult: Any = None  # noqa: N815
 
 
-class QwenCodeReader:
+@dataclass(slots=True)
+class _Session:
+    """What must be remembered from line to line: the session's id, and of each uuid the hash of its first record."""
+
+    id: str = ""
+    seen: dict[str, bytes] = field(default_factory=dict)
+
+
+class QwenCodeReader(LineByLine):
     """Reads the chats of Qwen Code."""
 
     name = "qwen_code"
     version = 1
+
+    @property
+    def state_classes(self) -> tuple[type[Any], ...]:
+        """See `LineByLine`."""
+        return (_Session,)
 
     def claims(self, head: Head) -> bool:
         """By the first record: the envelope with a message of parts, or a system record with its payload."""
@@ -58,20 +74,22 @@ class QwenCodeReader:
                 return True
         return not head.complete_lines and b'"sessionId":' in head.raw[:2000] and b'"parts":' in head.raw
 
-    def records(self, unit: Unit) -> Iterator[Record]:
+    def begin(self, unit: Unit) -> _Session:
+        """See `LineByLine`."""
+        return _Session()
+
+    def go_on(self, state: _Session, unit: Unit) -> Iterator[Record]:
         """One record per line."""
         decoder = Decoder(_Line, loosely(_Line), _is_record, unit)
-        seen: dict[str, int] = {}  # uuid -> what its first record says
-        session = ""
         for piece, line, acts in decoder.read(lines(unit)):
             if line is None:
                 yield Record(piece.start, piece.end, acts)
                 continue
-            session = string(line.sessionId) or session or unit.source
-            record = Record(piece.start, piece.end, _acts(line), session)
+            state.id = string(line.sessionId) or state.id or unit.source
+            record = Record(piece.start, piece.end, _acts(line), state.id)
             record.uuid = string(line.uuid)
-            said = hash(piece.data)
-            if record.uuid and seen.setdefault(record.uuid, said) != said:
+            said = hashlib.blake2b(piece.data, digest_size=ID_BYTES).digest()
+            if record.uuid and state.seen.setdefault(record.uuid, said) != said:
                 record.turn, record.uuid = record.uuid, ""
             if line.parentUuid is not msgspec.UNSET:
                 record.linked = True

@@ -28,9 +28,9 @@ class TextLine(msgspec.Struct, gc=False):
 
 
 def text_lines(unit: Unit) -> Iterator[TextLine]:
-    """All lines of a unit; broken UTF-8 is read as U+FFFD and counted, a BOM is no text."""
-    at, rest = 0, b""
-    left = unit.size_bytes
+    """A unit's lines from where it has been read to; broken UTF-8 is counted and read as U+FFFD, a BOM is no text."""
+    at, rest = unit.bytes_read, b""
+    left = unit.size_bytes - at
     while left > 0 and (block := unit.read(min(_BLOCK_BYTES, left))):
         left -= len(block)
         pieces = (rest + block).split(b"\n")

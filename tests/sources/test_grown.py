@@ -19,18 +19,24 @@ from backfill.privacy import Redactor
 from backfill.rundir import RunDir
 from backfill.scan import plan_scan, scan_shard, scan_summary
 from backfill.sources import UnitResult, grown, read_unit
-from backfill.sources.base import Unit
+from backfill.sources.base import LineByLine, Unit
 from backfill.sources.checkpoint import Checkpoint, freeze, thaw
 from backfill.sources.claude_code import _block_key
 from backfill.sources.claude_lines import Block
+from backfill.sources.registry import reader_named
 from backfill.verify_run import verify_run
 from tests.canaries import canaries
 from tests.claude_lines import ClaudeFile, call
-from tests.sources.cli_files import CASES
+from tests.sources.test_contract import CASES
 from tests.sources.test_units import eventful, visible
 
-QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=15)
-CODEX = next(case.data for case in CASES if case.name == "codex")
+QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=30)
+# Each as its agent and lines.
+APPENDED = [("claude_code", eventful().lines)] + [
+    (case.agent, case.data.splitlines(keepends=True))
+    for case in CASES
+    if isinstance(reader_named(case.agent), LineByLine)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +69,7 @@ def test_any_split_into_appended_pieces_shows_what_the_whole_shows(
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
     chance = random.Random(seed)
-    agent, lines = chance.choice([("claude_code", eventful().lines), ("codex", CODEX.splitlines(keepends=True))])
+    agent, lines = chance.choice(APPENDED)
     valid = chance.random() < 0.3
     if not valid:  # it must not depend on files that make sense
         lines = [line for line in lines if chance.random() > 0.15]
@@ -79,6 +85,16 @@ def test_any_split_into_appended_pieces_shows_what_the_whole_shows(
     ids = {e.exchange_id for result in results for e in result.exchanges}
     assert {row.ref for row in whole.ledger if row.ref} <= ids
     assert (results[-1].sessions, results[-1].silent) == (whole.sessions, whole.silent)
+
+
+@pytest.mark.parametrize(("agent", "lines"), APPENDED, ids=[agent for agent, _ in APPENDED])
+def test_each_line_may_be_the_last_that_was_read(tmp_path: Path, agent: str, lines: list[bytes]) -> None:
+    for n in range(1, len(lines)):
+        cuts = [len(b"".join(lines[:n])), len(b"".join(lines))]
+        first, second = pieces(tmp_path, b"".join(lines), cuts, agent)
+        assert first.kept is not None
+        assert first.kept.offset == cuts[0]
+        assert second.ledger == read(tmp_path, b"".join(lines), agent=agent).ledger
 
 
 def test_what_was_complete_is_not_read_again(tmp_path: Path) -> None:
