@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "bench": "measure an engine's settings over your own transcripts: speed, cost, fidelity",
     "archive": "keep raw transcripts in a private cold storage, and restore them",
     "work": "distill and embed the shards of one worker of a run",
+    "slurm": "run a config on a Slurm cluster, and see how it stands",
     "merge": "merge runs and bundles into one bundle",
     "add": "add new transcripts to a bundle",
     "watch": "add transcripts to a bundle as their sessions end",

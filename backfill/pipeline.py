@@ -118,17 +118,22 @@ def run_all(
     run = RunDir(out.absolute())
     launcher = make_launcher(config)
     plan, scanned = scan_sources(run, config, launcher, reporter, should_stop)
-    if not scanned["exchanges"]:
-        raise BackfillError(
-            f"no exchange was found in {scanned['files']} files below {', '.join(config.sources)}",
-            hint="check `sources`; the ledger in 01-exchanges says what became of every byte",
-        )
+    check_found(config, scanned)
     fix_fingerprints(run, config)
     plan = plan_products(run)
     _stage(run, plan, "distill", launcher, reporter, should_stop)
     _stage(run, plan, "embed", launcher, reporter, should_stop)
     record = finished(run, plan, verdict, scanned, reporter)
     return {**record, "seconds": round(time.monotonic() - started, 3)}
+
+
+def check_found(config: Config, scanned: dict[str, Any]) -> None:
+    """Raises BackfillError where a scan found no exchange at all: there is nothing to make a bundle of."""
+    if not scanned["exchanges"]:
+        raise BackfillError(
+            f"no exchange was found in {scanned['files']} files below {', '.join(config.sources)}",
+            hint="check `sources`; the ledger in 01-exchanges says what became of every byte",
+        )
 
 
 def admitted(config: Config, config_folder: Path, reporter: Reporter, *, ungated: bool) -> str:

@@ -28,5 +28,5 @@ class SlurmConfig:
     command: str = ""
     scratch: str = ""
     cache_root: str = "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"
-    stagger_s: float = 1.0
+    stagger_s: int = 1
     offline: bool = True
