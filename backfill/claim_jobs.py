@@ -89,6 +89,8 @@ class ClaimJob:
     def ask(self, refusal: str) -> Ask:
         self.attempt += 1
         prompt = build_claims_prompt(self.window, budget_tokens=self.budget_tokens, refusal=refusal)
+        if prompt.cuts and self.attempt == 1:
+            self.shard.counts["cut"] += 1
         content = digest_fields([row.content_id for row in self.window.exchanges])
         key = key_of(content, self.attempt, prompt)
         return Ask(prompt.system, prompt.user, CLAIMS_SCHEMA, self.config.claims_max_new_tokens, key)

@@ -17,11 +17,12 @@ import msgspec
 
 from backfill.fidelity.handles import find_handles
 from backfill.ids import fingerprint
-from backfill.prompts import Prompt, cut, fence_of
-from backfill.schema import LETTER, WORD_REST, Rejection
+from backfill.prompts import Cut, Prompt, cut_counted, fence_of
+from backfill.schema import Rejection
 from backfill.text import clean_unicode, tokens_est
 from backfill.types import CLAIM_KINDS, ClaimKind, Exchange, ToolCall
 from backfill.windows import MAX_EXCHANGES, Window
+from backfill.wire import LETTER, WORD_REST
 
 CLAIMS_PROMPT_VERSION = 1
 MARKER = f"backfill-claims/{CLAIMS_PROMPT_VERSION}"
@@ -109,13 +110,14 @@ def build_claims_prompt(window: Window, *, budget_tokens: int, refusal: str = ""
     names = names_before(window)
     listing = f"Names used before: {', '.join(names)}" if names else ""
     limit = room_tokens * _BYTES_PER_TOKEN - len(listing.encode("utf-8", "replace"))
-    body = "\n".join(part for part in (listing, _transcript(window, limit)) if part)
+    shown, cuts = _transcript(window, limit)
+    body = "\n".join(part for part in (listing, shown) if part)
     fence = fence_of(body)
     parts = [MARKER]
     if refusal:
         parts.append(f"Your last answer was refused: {refusal}. Write a better one.")
     parts += [fence, body, fence, ASK]
-    return Prompt(SYSTEM, "\n".join(parts), 0)
+    return Prompt(SYSTEM, "\n".join(parts), 0, cuts)
 
 
 def parse_claims(text: str, n_exchanges: int) -> list[Draft] | Rejection:
@@ -155,18 +157,23 @@ def names_before(window: Window) -> list[str]:
     return list(names)[:MAX_NAMES]
 
 
-def _transcript(window: Window, limit_bytes: int) -> str:
-    """The numbered exchanges; those that are long give way to the others, and lose their middle."""
+def _transcript(window: Window, limit_bytes: int) -> tuple[str, tuple[Cut, ...]]:
+    """The numbered exchanges, and what was cut; those that are long give way to the others, and lose their middle."""
     share = limit_bytes // len(window.exchanges)
-    sizes = [len(_whole(row).encode("utf-8", "replace")) for row in window.exchanges]
+    whole = [_whole(row) for row in window.exchanges]
+    sizes = [len(text.encode("utf-8", "replace")) for text in whole]
     spare = sum(max(0, share - size) for size in sizes)
-    n_long = sum(size > share for size in sizes) or 1
-    shown = []
+    limit = share + spare // (sum(size > share for size in sizes) or 1)
+    shown, cuts = [], []
     for n, (row, started_at) in enumerate(zip(window.exchanges, window.starts, strict=True), 1):
-        date = _date(started_at)
-        head = f"[{n}] {date}".rstrip()
-        shown.append(f"{head}\n{_shown(row, share + spare // n_long)}")
-    return "\n".join(shown)
+        head = f"[{n}] {_date(started_at)}".rstrip()
+        if sizes[n - 1] <= limit:
+            shown.append(f"{head}\n{whole[n - 1]}")
+            continue
+        text, gone = _shortened(row, limit)
+        shown.append(f"{head}\n{text}")
+        cuts += gone
+    return "\n".join(shown), tuple(cuts)
 
 
 def _whole(row: Exchange) -> str:
@@ -177,14 +184,15 @@ def _whole(row: Exchange) -> str:
     )
 
 
-def _shown(row: Exchange, limit_bytes: int) -> str:
-    whole = _whole(row)
-    if len(whole.encode("utf-8", "replace")) <= limit_bytes:
-        return whole
-    user = cut(row.user_text.strip(), limit_bytes // 3)
+def _shortened(row: Exchange, limit_bytes: int) -> tuple[str, list[Cut]]:
+    """An exchange without its tool calls, and without the middle of its prompt and the beginning of its answer."""
+    user, user_gone = cut_counted(row.user_text.strip(), limit_bytes // 3)
     left = limit_bytes - len(user.encode("utf-8", "replace"))
-    agent = cut(row.agent_text.strip(), max(left, 0), keep_start=False)
-    return f"USER:\n{user}\nAGENT:\n{agent}" if agent else f"USER:\n{user}"
+    agent, agent_gone = cut_counted(row.agent_text.strip(), max(left, 0), keep_start=False)
+    tools_gone = sum(len(_tool(tool)) for tool in row.tools)
+    named = (("user_text", user_gone), ("agent_text", agent_gone), ("tools", tools_gone))
+    cuts = [Cut(name, chars) for name, chars in named if chars]
+    return f"USER:\n{user}\nAGENT:\n{agent}" if agent else f"USER:\n{user}", cuts
 
 
 def _tool(tool: ToolCall) -> str:

@@ -41,7 +41,7 @@ from backfill.windows import WINDOWS_VERSION, Windows
 __all__ = ["DistilledShard", "ShardStats", "claims_fingerprint", "distill", "distill_fingerprint"]
 
 # Raised by hand where what an answer becomes changes: checks, redaction, what is retried.
-STAGE_VERSION = 3
+STAGE_VERSION = 4
 CLAIMS_STAGE_VERSION = 2
 POLL_S = 0.5
 DRAIN_S = 30.0
@@ -60,8 +60,8 @@ def distill_parts(config: DistillConfig, engine: EngineConfig) -> dict[str, Any]
         "stage": "distill",
         "version": STAGE_VERSION,
         "engine": engine_identity(engine),
-        "prompt": prompt_digest(config.prompt_tokens, config.prompt),
-        "schema": schema_digest(),
+        "prompt": prompt_digest(config.prompt_tokens, config.prompt, config.context),
+        "schema": schema_digest(config.context),
         "attempts": config.max_attempts,
         "min_tokens": config.min_tokens,
     }

@@ -19,9 +19,13 @@ from backfill.engines.supervised import ENGINE_DEATH
 from backfill.extractive import Candidate
 from backfill.fidelity.checks import HARD, check_object
 from backfill.prompts import Prompt, build_prompt
-from backfill.schema import WIRE_SCHEMA, Rejection, expand
+from backfill.schema import Rejection, expand
 from backfill.toolpaths import files_touched
-from backfill.types import FileTouched, PalaceObject
+from backfill.types import FileTouched, Finding, PalaceObject
+from backfill.wire import WIRE_SCHEMAS
+
+# What of an exchange the model did not see, for its prompt was over budget: on the object, no fault of it.
+CUT = "cut"
 
 
 class Shard(Protocol):
@@ -105,17 +109,27 @@ class ObjectJob:
     attempt: int = 0
     product: str = "objects"
     _listed: int = 0
+    _cut: tuple[Finding, ...] = ()
     _kept: dict[int, PalaceObject] = field(default_factory=dict)
 
     def ask(self, refusal: str) -> Ask:
         lead = self.shard.rows[self.rows[0]]
         self.attempt += 1
+        config = self.config
         prompt = build_prompt(
-            lead, self.spans, budget_tokens=self.budget_tokens, refusal=refusal, variant=self.config.prompt
+            lead,
+            self.spans,
+            budget_tokens=self.budget_tokens,
+            refusal=refusal,
+            variant=config.prompt,
+            context=config.context,
         )
         self._listed = prompt.n_candidates
+        self._cut = tuple(Finding(CUT, f"{cut.chars:,} characters", cut.field) for cut in prompt.cuts)
+        if prompt.cuts and self.attempt == 1:
+            self.shard.counts["cut"] += len(self.rows)
         key = key_of(lead.content_id, self.attempt, prompt)
-        return Ask(prompt.system, prompt.user, WIRE_SCHEMA, self.max_new_tokens, key)
+        return Ask(prompt.system, prompt.user, WIRE_SCHEMAS[config.context], self.max_new_tokens, key)
 
     def judge(self, answer: Answer) -> Rejection | None:
         made = self._object(self.rows[0], answer)
@@ -153,9 +167,15 @@ class ObjectJob:
             return rejection
         row = self.shard.rows[i]
         files = self.files if i == self.rows[0] else files_touched(row)
-        generation = self.config.generation
-        listed = self.spans[: self._listed]
-        return expand(answer.text, row, listed, files, generation=generation, fingerprint=self.fingerprint)
+        return expand(
+            answer.text,
+            row,
+            self.spans[: self._listed],
+            files,
+            generation=self.config.generation,
+            fingerprint=self.fingerprint,
+            context=self.config.context,
+        )
 
     def _object(self, i: int, answer: Answer) -> PalaceObject | Rejection:
         """The object that an answer gives for row `i`, checked against that row."""
@@ -166,4 +186,4 @@ class ObjectJob:
         worst = next((f for f in findings if f.kind in HARD), None)
         if worst is not None:
             return Rejection(worst.kind, HARD[worst.kind].format(worst.handle))
-        return replace(made, findings=(*made.findings, *findings))
+        return replace(made, findings=(*made.findings, *findings, *self._cut))

@@ -26,8 +26,9 @@ class ShardStats:
 
     `failures` counts refused answers by reason (a content may have two), `requests` what the engine was asked,
     `replayed` what the log answered, `cached` rows that a bundle had the object (or claims) of, `shared` what waited
-    for an equal request. Tokens are the model's own. `engine_s` runs from the shard's first request to its last answer;
-    shards overlap. In a claims shard rows are windows, raw ones gave no claim, and `n_claims` counts all.
+    for an equal request, `cut` rows whose first prompt left out some of their text for its budget. Tokens are the
+    model's own. `engine_s` runs from the shard's first request to its last answer; shards overlap. In a claims shard
+    rows are windows, raw ones gave no claim, and `n_claims` counts all.
     """
 
     n: int = 0
@@ -45,6 +46,7 @@ class ShardStats:
     n_claims: int = 0
     shared: int = 0
     cached: int = 0
+    cut: int = 0
     failures: dict[str, int] = field(default_factory=dict)
 
 

@@ -1,10 +1,7 @@
-"""The palace object as the public sees it and as a model writes it.
+"""The palace object as the public sees it, and the way to it from what a model wrote.
 
-Two schemas and the way from one to the other. `PUBLIC_SCHEMA` describes an object row as JSON; `validate` applies it
-and more to a `PalaceObject`. `WIRE_SCHEMA` is what an engine is constrained to: one-letter keys, the context as the
-number of a listed candidate, rooms as "type:key"; about 12 tokens of overhead where full names and room objects cost
-60 to 80. `expand` turns a wire text into an object or says why not. Deliberately absent: maxLength and numeric bounds
-(outlines compiles the first at 40 ms a character and ignores the second); length is bounded by `max_tokens` and here.
+`PUBLIC_SCHEMA` describes an object row as JSON; `validate` applies it and more to a `PalaceObject`. `expand` turns a
+wire text (`wire`) into an object or says why not; length, which the wire schema cannot bound, is bounded here.
 """
 
 from __future__ import annotations
@@ -23,42 +20,27 @@ from backfill.ids import row_hash
 from backfill.rooms import rooms_from, rooms_of
 from backfill.text import clean_unicode, sentence_spans, tokens_est
 from backfill.types import ROOM_TYPES, Exchange, FileTouched, Finding, PalaceObject, RoomAssignment, RoomType
+from backfill.wire import MAX_CANDIDATES, MAX_ROOMS, WIRE_SCHEMA, WIRE_TREES, Context, Wire, WrittenWire
+from backfill.written_context import align
+
+__all__ = [
+    "MAX_CANDIDATES",
+    "PUBLIC_SCHEMA",
+    "WIRE_SCHEMA",
+    "Rejection",
+    "Wire",
+    "expand",
+    "locate",
+    "public_form",
+    "schema_digest",
+    "validate",
+]
 
 SCHEMA_VERSION = 1
-MAX_CANDIDATES = 16
-MAX_ROOMS = 3
 MAX_CORE_SENTENCES = 2
 MAX_CORE_TOKENS = 80
 MAX_CONTEXT_TOKENS = 80
 MIN_CORE_WORDS = 3
-
-# A core for the automaton: a letter, then at most 24 words, then an end mark; no quote, backslash or control character
-# but as an escape. The last word is short: where no space may follow, a small model writes on without one. It needs
-# both ends: left free, it opens with a digit and counts, and never stops. A word costs some 14 states (UTF-8), all
-# about 3 s of compiling for a vocabulary of 49k, once an engine start; a bound on characters costs several times that.
-MAX_CORE_WORDS = 24
-LETTER = r'[^"\\\x00-\x40\x5B-\x60\x7B-\x7F]'
-WORD_REST = r'([^ "\\\x00-\x1F\x7F]|\\["\\/])'
-_LAST = r"( [A-Za-z0-9_\-]{1,16})?"
-_CORE = rf"{LETTER}{WORD_REST}*( {WORD_REST}+){{0,{MAX_CORE_WORDS - 2}}}{_LAST}[.!?]"
-_ROOM = r"(file|concept|workflow):[a-z][a-z0-9]{1,15}(_[a-z0-9]{1,15}){1,3}"
-
-_WIRE_TREE: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "c": {"type": "string", "pattern": f"^{_CORE}$"},
-        "x": {"enum": list(range(MAX_CANDIDATES + 1))},
-        "r": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_ROOMS,
-            "items": {"type": "string", "pattern": f"^{_ROOM}$"},
-        },
-    },
-    "required": ["c", "x", "r"],
-    "additionalProperties": False,
-}
-WIRE_SCHEMA = msgspec.json.encode(_WIRE_TREE).decode()
 
 PUBLIC_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -119,6 +101,7 @@ PUBLIC_SCHEMA: dict[str, Any] = {
 }
 PUBLIC_SCHEMA["required"] = list(PUBLIC_SCHEMA["properties"])
 
+NO_CONTEXT = ("user_text", 0, 0)
 _KEY = re.compile(r"[^\W_A-Z]+(_[^\W_A-Z]+)*")
 _FIELD = re.compile(r"user_text|agent_text|tools\.(\d+)\.(head|tail)")
 _SPACE = re.compile(r"\s+")
@@ -134,18 +117,11 @@ class Rejection:
     detail: str = ""
 
 
-class Wire(msgspec.Struct, forbid_unknown_fields=True):
-    """The answer as the model writes it: core, number of the candidate (0: none), rooms as "type:key"."""
-
-    c: str
-    x: int
-    r: list[str]
-
-
-def schema_digest() -> str:
+def schema_digest(context: Context = "pointed") -> str:
     """32 hex digits over both schemas and the bounds that `validate` adds."""
     bounds = [MAX_CORE_SENTENCES, MAX_CORE_TOKENS, MAX_CONTEXT_TOKENS, MIN_CORE_WORDS, MIN_SHARE]
-    return fingerprint_of({"version": SCHEMA_VERSION, "wire": _WIRE_TREE, "public": PUBLIC_SCHEMA, "bounds": bounds})
+    wire = WIRE_TREES[context]
+    return fingerprint_of({"version": SCHEMA_VERSION, "wire": wire, "public": PUBLIC_SCHEMA, "bounds": bounds})
 
 
 def expand(
@@ -156,33 +132,25 @@ def expand(
     *,
     generation: int,
     fingerprint: str,
+    context: Context = "pointed",
 ) -> PalaceObject | Rejection:
     """The object that a wire text stands for, for this exchange row; `candidates` are those that the prompt listed.
 
     The candidates may come from another row of the same content: a span that does not hold in this row is looked for
-    in it. A number past the list means the best candidate, and a finding says so. Files come from the exchange, never
-    from the model. The result passes `validate`.
+    in it. A number past the list means the best candidate, and a finding says so; a `written` detail is aligned to the
+    text or refused. Files come from the exchange, never from the model. The result passes `validate`.
     """
     try:
-        wire = msgspec.json.decode(wire_text, type=Wire)
+        wire = msgspec.json.decode(wire_text, type=Wire if context == "pointed" else WrittenWire)
     except msgspec.ValidationError as error:
         return Rejection("schema", str(error))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Rejection("json", str(error))
-    if wire.x < 0:
-        return Rejection("context_number", f"x is {wire.x}")
-    findings: tuple[Finding, ...] = ()
-    number = wire.x
-    if number > len(candidates):
-        findings = (Finding("context_number", str(number), "specific_context"),)
-        number = min(1, len(candidates))
-    context, name, start, end = "", "user_text", 0, 0
-    if number:
-        candidate = candidates[number - 1]
-        found = locate(exchange, candidate)
-        if found is None:
-            return Rejection("context_elsewhere", "the context stands in another row only")
-        context, (name, start, end) = candidate.text, found
+    found = _pointed(wire.x, exchange, candidates) if isinstance(wire, Wire) else _written(wire.x, exchange)
+    if isinstance(found, Rejection):
+        return found
+    (name, start, end), findings = found
+    detail = field_text(exchange, name)[start:end]
     seen = _words_of(exchange)
     rooms = _rooms(wire.r, exchange, files, seen)
     if isinstance(rooms, Rejection):
@@ -191,7 +159,7 @@ def expand(
     made = PalaceObject(
         exchange_id=exchange.exchange_id,
         exchange_core=core,
-        specific_context=context,
+        specific_context=detail,
         context_field=name,
         context_start=start,
         context_end=end,
@@ -200,7 +168,7 @@ def expand(
         tier="llm",
         generation=generation,
         fingerprint=fingerprint,
-        tokens=tokens_est(core + "\n" + context),
+        tokens=tokens_est(core + "\n" + detail),
         findings=findings,
         source_row=row_hash(exchange),
     )
@@ -208,6 +176,31 @@ def expand(
     if broken is None and not is_grounded(core, seen):
         broken = Rejection("ungrounded", "the summary does not speak in the words of the text")
     return broken or made
+
+
+def _pointed(
+    number: int, exchange: Exchange, candidates: Sequence[Candidate]
+) -> tuple[tuple[str, int, int], tuple[Finding, ...]] | Rejection:
+    """Where the candidate of a number stands in this row, and what is to be said of the number."""
+    if number < 0:
+        return Rejection("context_number", f"x is {number}")
+    findings: tuple[Finding, ...] = ()
+    if number > len(candidates):
+        findings = (Finding("context_number", str(number), "specific_context"),)
+        number = min(1, len(candidates))
+    if not number:
+        return NO_CONTEXT, findings
+    found = locate(exchange, candidates[number - 1])
+    return (found, findings) if found else Rejection("context_elsewhere", "the context stands in another row only")
+
+
+def _written(said: str, exchange: Exchange) -> tuple[tuple[str, int, int], tuple[Finding, ...]] | Rejection:
+    """Where a detail that was written out stands in this row."""
+    said = clean_unicode(said).strip()
+    if not said:
+        return NO_CONTEXT, ()
+    found = align(said, exchange)
+    return (found, ()) if found else Rejection("context_unaligned", f"{said[:80]!r} does not stand in the text")
 
 
 def locate(exchange: Exchange, candidate: Candidate) -> tuple[str, int, int] | None:

@@ -288,3 +288,17 @@ def test_the_fingerprint_knows_what_decides_an_object_and_nothing_else() -> None
     ]
     assert {distill_fingerprint(*each) for each in same} == {base}
     assert len({base, *(distill_fingerprint(*each) for each in other)}) == 5
+
+
+def test_what_was_cut_for_the_budget_is_said_on_the_object() -> None:
+    agent = " ".join(f"Then I looked at module number {i}." for i in range(900)) + " The client gives up after 5 s."
+    long = make_exchange("Why does the client give up?", agent)
+    engine = Told(lambda request: wire())
+    config = replace(CONFIG, prompt_tokens=500)
+    (shard,) = distill([("s", [long, exchange(0)])], config, fingerprint=PRINT, engine=engine)
+    cut, whole = shard.objects
+    assert [(f.kind, f.field) for f in cut.findings] == [("cut", "agent_text")]
+    gone = int(cut.findings[0].handle.split()[0].replace(",", ""))
+    assert 20_000 < gone < len(agent)
+    assert whole.findings == ()
+    assert (shard.stats.cut, shard.stats.llm) == (1, 2)

@@ -144,3 +144,28 @@ def test_what_a_cut_keeps_is_the_ends_of_the_text(text: str, limit_bytes: int) -
     assert text.endswith(tail)
     assert len((head + tail).encode("utf-8", "replace")) <= limit_bytes
     assert int(note[1].replace(",", "")) <= len(text) - len(head) - len(tail)
+
+
+def test_a_prompt_says_how_much_of_each_text_it_leaves_out() -> None:
+    tool = make_tool(head="\n".join(f"row {i:04}" for i in range(1000)))
+    row = make_exchange("Please look. " * 400, "I looked at it. " * 400, (tool,))
+    prompt = build_prompt(row, [], budget_tokens=500)
+    gone = {cut.field: cut.chars for cut in prompt.cuts}
+    body = fenced(prompt.user)[1]
+    shown = {name: len(body.split(mark)[1].split("[...")[0]) for name, mark in (("user_text", "USER:\n"),)}
+    assert set(gone) == {"user_text", "agent_text", "tools"}
+    assert gone["tools"] == 8 * 1000
+    assert 0 < len(row.user_text) - gone["user_text"] - shown["user_text"] < len(row.user_text) - gone["user_text"]
+    assert build_prompt(row, [], budget_tokens=9000).cuts == ()
+
+
+@given(st.integers(0, 60), st.integers(0, 400), st.integers(250, 900))
+def test_what_is_cut_of_a_result_and_what_is_shown_are_all_of_it(lines: int, words: int, budget: int) -> None:
+    tool = make_tool(head="\n".join(f"row {i}" for i in range(lines)))
+    row = make_exchange("word " * words, "", (tool,))
+    prompt = build_prompt(row, [], budget_tokens=budget)
+    gone = next((cut.chars for cut in prompt.cuts if cut.field == "tools"), 0)
+    body = fenced(prompt.user)[1]
+    shown = sum(len(line) for line in body.splitlines() if re.fullmatch(r"row \d+", line))
+    assert shown + gone >= sum(len(line) for line in tool.head.splitlines())
+    assert (gone == 0) or "cut ...]" in body or shown == 0

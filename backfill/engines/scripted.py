@@ -147,7 +147,10 @@ def script(user: str, dice: random.Random) -> str:
     picked = dice.sample(words, min(2, len(words)))
     key = "_".join(picked if len(picked) > 1 else [*picked, "note"])
     numbers = [int(n) for n in _LISTED.findall(listing)]
-    wire = {"c": core, "x": dice.choice([0, *numbers]), "r": [f"concept:{key}"]}
+    number = dice.choice([0, *numbers])
+    # A prompt that says nothing of candidates wants the detail written out.
+    x = number if "\nCandidates" in listing else " ".join(core.split()[:6])
+    wire = {"c": core, "x": x, "r": [f"concept:{key}"]}
     return msgspec.json.encode(wire).decode()
 
 
