@@ -13,13 +13,14 @@ import signal
 import time
 from pathlib import Path
 
-from backfill.engines.child_pipe import own_pipe
+from backfill.engines.child_pipe import leave_signals_to_parent, own_pipe
 from backfill.engines.frames import Ask, Done, Ready, Refused, Start
 from backfill.engines.scripted import script
 
 
 def main() -> None:
     """Answers until its input ends."""
+    leave_signals_to_parent()
     pipe = own_pipe()
     start = pipe.receive()
     print("a line that no frame may hold", flush=True)

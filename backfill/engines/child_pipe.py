@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import threading
 import time
 from typing import BinaryIO
@@ -58,6 +59,16 @@ def own_pipe() -> ChildPipe:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     return ChildPipe(source, sink)
+
+
+def leave_signals_to_parent() -> None:
+    """The parent drains this process and ends it, which a signal must not forestall.
+
+    A session of its own keeps a terminal's Ctrl-C away, not a cluster: Slurm sends TERM and USR1 to every process of a
+    job. Processes that this one starts inherit it.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def follow_parent() -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from backfill.engines.child_pipe import ChildPipe, follow_parent, own_pipe
+from backfill.engines.child_pipe import ChildPipe, follow_parent, leave_signals_to_parent, own_pipe
 from backfill.engines.control_marks import defuse, special_texts
 from backfill.engines.frames import Ask, Beat, Done, Ready, Refused, Start, Stop
 from backfill.engines.outlines_memo import register
@@ -236,6 +236,7 @@ def _versions() -> dict[str, str]:
 
 def main() -> int:
     """Loads the model, answers until stopped. Exit status 0, or 1 where the model did not load."""
+    leave_signals_to_parent()
     threading.Thread(target=follow_parent, daemon=True).start()
     pipe = own_pipe()
     start = pipe.receive()

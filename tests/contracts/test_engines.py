@@ -195,6 +195,18 @@ def test_the_process_has_its_own_session_and_is_gone_after_close(stand_in: Calla
         os.kill(child, 0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_every_process_of_a_job_leaves_the_engine_to_its_parent(
+    stand_in: Callable[..., VllmEngine], number: signal.Signals
+) -> None:
+    engine = stand_in()
+    answers_of(engine, [request(0)])
+    child = engine.process_id
+    assert child is not None
+    os.kill(child, number)
+    assert [answer.error for answer in answers_of(engine, [request(1)])] == [""]
+
+
 def test_a_killed_process_is_a_retryable_error_with_the_tail_of_its_log(stand_in: Callable[..., VllmEngine]) -> None:
     engine = stand_in()
     engine.submit(request(0, "POISON in the well"))
