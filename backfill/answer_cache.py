@@ -31,19 +31,54 @@ def open_log(
 
     A cache that cannot be written is done without; the log itself raises OSError.
     """
-    suffix = f".{fingerprint[:8]}.jsonl"
+    suffix = _suffix(fingerprint)
     path = folder / f"answers-{worker}{suffix}"
-    shelf = cache_dir() / "answers"
-    known = sorted(folder.glob(f"answers-*{suffix}"))
-    known += [log for other in others for log in sorted(other.glob(f"answers-*{suffix}"))]
-    known += sorted(shelf.glob(f"*{suffix}")) if cached else []
+    known = sorted(folder.glob(f"answers-*{suffix}")) + _logs_of(others, suffix)
+    known += shelved(fingerprint) if cached else []
     with AnswerLog(path, fingerprint, replay=known) as log:
-        twin = shelf / (hashlib.blake2b(str(path.absolute()).encode(), digest_size=8).hexdigest() + suffix)
+        twin = _shelf() / (hashlib.blake2b(str(path.absolute()).encode(), digest_size=8).hexdigest() + suffix)
         linked = cached and _link(path, twin)
         yield log
     if cached and not linked:
         with contextlib.suppress(OSError):
             shutil.copyfile(path, twin)
+
+
+@contextlib.contextmanager
+def open_shelf(fingerprint: str, *, cached: bool, others: Sequence[Path] = ()) -> Iterator[AnswerLog | None]:
+    """A log for what has no run folder: it lies in the cache itself, one file for all who add under a fingerprint.
+
+    None where `cached` is off or the cache cannot be written; then nothing is replayed either, and nothing kept.
+    Several processes may append at once: their lines may get torn, and a torn line is an answer that is asked again.
+    """
+    log: AnswerLog | None = None
+    if cached and fingerprint:
+        with contextlib.suppress(OSError):
+            _shelf().mkdir(mode=0o700, parents=True, exist_ok=True)
+            known = shelved(fingerprint) + _logs_of(others, _suffix(fingerprint))
+            log = AnswerLog(_shelf() / f"added{_suffix(fingerprint)}", fingerprint, replay=known)
+    try:
+        yield log
+    finally:
+        if log is not None:
+            log.close()
+
+
+def shelved(fingerprint: str) -> list[Path]:
+    """The logs in the user's cache that may hold answers of a fingerprint."""
+    return sorted(_shelf().glob(f"*{_suffix(fingerprint)}"))
+
+
+def _shelf() -> Path:
+    return cache_dir() / "answers"
+
+
+def _suffix(fingerprint: str) -> str:
+    return f".{fingerprint[:8]}.jsonl"
+
+
+def _logs_of(folders: Sequence[Path], suffix: str) -> list[Path]:
+    return [log for folder in folders for log in sorted(folder.glob(f"answers-*{suffix}"))]
 
 
 def cache_places(names: Sequence[str]) -> tuple[list[Path], list[Path]]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill import tables
+from backfill.answer_cache import cache_places, open_shelf
 from backfill.bundle import Bundle
 from backfill.chunks import verbatim_chunks
 from backfill.claim_rounds import plan_claims, shard_windows
@@ -31,6 +32,7 @@ from backfill.gate import LLM_KINDS
 from backfill.ids import fingerprint, row_hash
 from backfill.inputs import Settings
 from backfill.known_vectors import BundleVectors
+from backfill.made_before import MadeBefore
 from backfill.rows import ROW_TYPES, rows_of
 from backfill.rundir import Plan, PlannedUnit, RunDir, ScanShard
 from backfill.scan import plan_scan, scan_shard, scan_summary
@@ -182,21 +184,30 @@ def make_objects(rows: Sequence[Exchange], windows: Sequence[Window], ingest: In
     engine = None
     try:
         engine = make_engine(replace(ingest.engine, load_timeout_s=min(ingest.engine.load_timeout_s, ingest.timeout_s)))
-        for shard in distill(
-            (*_shards(rows), *open_windows.items()),
-            config,
-            fingerprint=ingest.print_,
-            claims_fingerprint=ingest.claims_print,
-            engine=engine,
-            max_new_tokens=ingest.engine.max_new_tokens,
-            privacy=ingest.config.scan.privacy,
-            should_stop=stop,
-            drain_s=_DRAIN_S,
+        cached = config.cache and not engine.deterministic
+        runs, bundles = cache_places(config.cache_from)
+        with (
+            open_shelf(ingest.print_, cached=cached, others=runs) as log,
+            open_shelf(ingest.claims_print, cached=cached, others=runs) as claims_log,
         ):
-            failures.update(shard.stats.failures)
-            objects.update((made.source_row, made) for made in shard.objects)
-            claims += shard.claims
-            open_windows.pop(shard.name, None)
+            for shard in distill(
+                (*_shards(rows), *open_windows.items()),
+                config,
+                fingerprint=ingest.print_,
+                claims_fingerprint=ingest.claims_print,
+                engine=engine,
+                max_new_tokens=ingest.engine.max_new_tokens,
+                log=log,
+                claims_log=claims_log,
+                before=MadeBefore(bundles, ingest.print_, ingest.claims_print) if bundles else None,
+                privacy=ingest.config.scan.privacy,
+                should_stop=stop,
+                drain_s=_DRAIN_S,
+            ):
+                failures.update(shard.stats.failures)
+                objects.update((made.source_row, made) for made in shard.objects)
+                claims += shard.claims
+                open_windows.pop(shard.name, None)
     except Interrupted:
         if not late:
             raise

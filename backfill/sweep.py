@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from backfill.answer_cache import shelved
 from backfill.answers import AnswerLog
 from backfill.bundle import Bundle, Segment
 from backfill.distill import distill
@@ -143,9 +144,9 @@ def sweep(bundle: Path, ingest: Ingest, should_stop: ShouldStop, *, dry_run: boo
 class _Log:
     """The answer log of one bundle and engine; `open` is None for an engine that answers no prompts."""
 
-    def __init__(self, path: Path, print_: str, *, wanted: bool) -> None:
+    def __init__(self, path: Path, print_: str, *, wanted: bool, cached: bool) -> None:
         self.path = path
-        self.open = AnswerLog(path, print_) if wanted else None
+        self.open = AnswerLog(path, print_, replay=shelved(print_) if cached else ()) if wanted else None
 
     def unlink(self) -> None:
         """The bundle has everything: the log is not needed any more."""
@@ -159,7 +160,9 @@ def _answers(bundle: Path, ingest: Ingest) -> Iterator[_Log]:
     folder = record_path().parent / "sweeps"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = digest_fields([str(bundle.absolute()).encode("utf-8", "surrogateescape")], size=8).hex()
-    log = _Log(folder / f"{name}.{ingest.print_[:8]}.jsonl", ingest.print_, wanted=ingest.engine.kind != "extractive")
+    path = folder / f"{name}.{ingest.print_[:8]}.jsonl"
+    wanted = ingest.engine.kind != "extractive"
+    log = _Log(path, ingest.print_, wanted=wanted, cached=ingest.config.distill.cache)
     try:
         yield log
     finally:

@@ -11,17 +11,21 @@ import pytest
 
 from backfill.answer_cache import cache_places, open_log
 from backfill.answers import AnswerLog
-from backfill.config import Config
-from backfill.engines.base import Answer
+from backfill.config import Config, EngineConfig
+from backfill.engines.base import Answer, Request
 from backfill.engines.scripted import ScriptedEngine
 from backfill.errors import ConfigError
 from backfill.extractive import raw_object
+from backfill.growth import add
+from backfill.ingest_config import ingest_for
 from backfill.made_before import MadeBefore
+from backfill.sweep import sweep
 from backfill.verify import verify_bundle
 from tests import fake_encoder
 from tests.exchanges import make_exchange
+from tests.test_lifecycle import SECOND
 from tests.test_merge import canonical_files
-from tests.test_pipeline import SAMPLES, config, go
+from tests.test_pipeline import SAMPLES, TALK, config, go
 
 PRINT = "0123456789abcdef" * 2
 KEY = (b"c" * 16, 1, b"p" * 8)
@@ -95,6 +99,65 @@ def test_a_second_run_over_equal_content_asks_nothing(tmp_path: Path, monkeypatc
     assert canonical_files(tmp_path / "one" / "bundle") == canonical_files(tmp_path / "two" / "bundle")
     off = replace(settings, distill=replace(settings.distill, cache=False))
     assert go(off, tmp_path / "three")["distill"]["requests"] == first["requests"]
+
+
+@pytest.fixture
+def small_volume(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
+    """`add` and `sweep` with an engine whose answers count as a model's do; what it is asked is noted."""
+    fake_encoder.install(monkeypatch, tmp_path)
+    monkeypatch.setattr(ScriptedEngine, "deterministic", False)
+    asked: list[Request] = []
+    submit = ScriptedEngine.submit
+    monkeypatch.setattr(ScriptedEngine, "submit", lambda self, request: (asked.append(request), submit(self, request)))
+    for module in ("growth", "sweep"):
+        monkeypatch.setattr(f"backfill.{module}.bundle_encoder", lambda bundle: fake_encoder.HashEmbedder())
+    return asked
+
+
+def added(tmp_path: Path, name: str, **distill: Any) -> dict[str, Any]:
+    """The record of an `add` of one session to a new bundle, by the scripted engine."""
+    source = tmp_path / name
+    source.mkdir()
+    (source / "a.jsonl").write_text(TALK)
+    go(config(source), source / "run")
+    (source / "b.jsonl").write_text(SECOND)
+    made = ingest_for(source / "run" / "bundle", None, ())
+    changed = replace(made.config, distill=replace(made.config.distill, **distill))
+    told = replace(made, config=changed, engine=EngineConfig(kind="scripted"), print_=PRINT, claims_print="c" * 32)
+    return add(source / "run" / "bundle", [source / "b.jsonl"], told, lambda: False)
+
+
+def test_what_add_was_answered_is_not_asked_again_for_another_bundle(
+    tmp_path: Path, small_volume: list[Request], cache: Path
+) -> None:
+    first = added(tmp_path, "one")
+    n_asked = len(small_volume)
+    assert n_asked >= 2  # an object and claims
+    assert added(tmp_path, "two")["tiers"] == first["tiers"] == {"llm": 1}
+    assert len(small_volume) == n_asked
+    assert added(tmp_path, "three", cache=False)["tiers"] == first["tiers"]
+    assert len(small_volume) == 2 * n_asked
+    assert [path.name for path in sorted(cache.iterdir())] == [f"added.{PRINT[:8]}.jsonl", "added.cccccccc.jsonl"]
+
+
+def test_a_sweep_takes_what_add_was_answered(tmp_path: Path, small_volume: list[Request]) -> None:
+    added(tmp_path, "one")
+    source = tmp_path / "two"
+    source.mkdir()
+    (source / "b.jsonl").write_text(SECOND)
+    go(config(source), source / "run")
+    small_volume.clear()
+    made = ingest_for(source / "run" / "bundle", None, ())
+    told = replace(made, engine=EngineConfig(kind="scripted"), print_=PRINT)
+    assert sweep(source / "run" / "bundle", told, lambda: False)["tiers"] == {"llm": 1}
+    assert small_volume == []
+
+
+def test_add_goes_on_without_a_cache_that_cannot_be_written(
+    tmp_path: Path, small_volume: list[Request], cache: Path
+) -> None:
+    cache.parent.write_text("a file where the folder should be")
+    assert added(tmp_path, "one")["tiers"] == {"llm": 1}
 
 
 def taking(settings: Config, *places: Path) -> Config:
