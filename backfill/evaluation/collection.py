@@ -59,6 +59,15 @@ class Collection:
         pairs = (("verbatim", self.texts["verbatim"]), ("distilled", distilled))
         return {name: np.array([tokens_est(t) for t in texts], np.int64) for name, texts in pairs}
 
+    @cached_property
+    def claims_of(self) -> Mapping[int, tuple[str, ...]]:
+        """The texts of each document's claims; without documents that have none."""
+        found: dict[int, list[str]] = defaultdict(list)
+        for text, docs in self.claims:
+            for doc in docs:
+                found[int(doc)].append(text)
+        return {doc: tuple(texts) for doc, texts in found.items()}
+
     def groups(self, queries: Sequence[Query]) -> list[Group]:
         """The queries by scope. A query without a scope is ranked against everything."""
         by_scope: dict[str, list[int]] = defaultdict(list)

@@ -8,13 +8,16 @@ is no hit for this judge, which makes both sides lower, not one of them.
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill.delivery import passage_around
 from backfill.evaluation.corpus import Document, Query
 from backfill.evaluation.statistics import mcnemar_exact
+from backfill.text import sentence_spans
 
 BUDGET_CHARS = 4_000
 PASSAGE_CHARS = 700
@@ -130,15 +133,26 @@ def judge(question: Question, delivery: Delivery) -> Verdict:
     return Verdict(useful, grounded, cut and not useful)
 
 
-def questions_of(queries: Sequence[Query], documents: Sequence[Document]) -> list[Question]:
+def questions_of(
+    queries: Sequence[Query], documents: Sequence[Document], grades: Mapping[str, Mapping[str, float]] | None = None
+) -> list[Question]:
     """Questions of a set that has answers and evidence: ids of documents, or of turns that documents list.
 
     An answer of fewer than four letters ("2", "no") is met anywhere and is left to the evidence. Where a document has a
-    line a turn, the evidence is the turn's line, else the whole document.
+    line a turn, the evidence is the turn's line, else the whole document. A query without evidence whose `grades` name
+    documents has these as its evidence, and of each the sentence that says most of the query (`key_sentence`) as span.
     """
     holders = {(d.scope, name): d for d in documents for name in (*d.turns, d.doc_id)}
     questions = []
+    weights = term_weights(documents) if grades and not all(query.evidence for query in queries) else {}
     for query in queries:
+        if not query.evidence:
+            graded = [d for name, grade in (grades or {}).get(query.query_id, {}).items()
+                      if grade > 0 and (d := holders.get((query.scope, name))) is not None]  # fmt: skip
+            keys = {d.doc_id: key for d in graded if (key := key_sentence(d.text, query.text, weights))}
+            if keys:
+                questions.append(Question(query.query_id, query.text, tuple(keys.values()), frozenset(keys)))
+            continue
         held = [(holders[query.scope, name], name) for name in query.evidence if (query.scope, name) in holders]
         if not held:
             continue
@@ -147,6 +161,27 @@ def questions_of(queries: Sequence[Query], documents: Sequence[Document]) -> lis
         evidence = frozenset(document.doc_id for document, _ in held)
         questions.append(Question(query.query_id, query.text, spans, evidence))
     return questions
+
+
+def term_weights(documents: Sequence[Document]) -> dict[str, float]:
+    """The inverse document frequency of every term, as BM25 has it."""
+    from backfill.indexes.tokenizer import tokenize
+
+    n_docs = Counter(term for document in documents for term in set(tokenize(document.text)))
+    return {term: math.log(1.0 + (len(documents) - n + 0.5) / (n + 0.5)) for term, n in n_docs.items()}
+
+
+def key_sentence(text: str, query: str, weights: Mapping[str, float]) -> str:
+    """The sentence of a text whose distinct terms weigh most of the query's, the first of equals; empty without any."""
+    from backfill.indexes.tokenizer import tokenize
+
+    wanted = set(tokenize(query))
+    best, best_weight = "", 0.0
+    for start, end in sentence_spans(text):
+        weight = sum(weights.get(term, 0.0) for term in wanted.intersection(tokenize(text[start:end])))
+        if weight > best_weight:
+            best, best_weight = text[start:end], weight
+    return best
 
 
 def _turn(document: Document, name: str) -> str:
@@ -170,12 +205,16 @@ def good_given_hit(good: Mapping[str, bool], hit: Mapping[str, bool]) -> float:
     return sum(held) / len(held) if held else 0.0
 
 
-def caveats(n_questions: int, *, same_family: bool = False, synthesised: int = 0, llm_judges: int = 0) -> list[str]:
+def caveats(
+    n_questions: int, *, by_document: bool = False, same_family: bool = False, synthesised: int = 0, llm_judges: int = 0
+) -> list[str]:
     """What a report of answers must say about itself."""
     lines = [f"{n_questions} questions: differences of fewer than about 6 discordant ones cannot reach p < .05."]
     lines.append(
         "The span judge counts literal answers only: it says where a fact was delivered, not how well it reads."
     )
+    if by_document:
+        lines.append("The set labels documents only: the span is the sentence of each that says most of the question.")
     if llm_judges:
         lines.append(f"{llm_judges} language models judged as well; their verdicts are shown beside, never instead.")
     if same_family:

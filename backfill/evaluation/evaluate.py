@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +71,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Everything that a report shows."""
+    """Everything that a report shows; `main` are the configurations that are shown in short tables too, `notes` what
+    must stand above any result."""
 
     name: str
     queries: tuple[Query, ...]
@@ -86,7 +87,8 @@ class Evaluation:
     skipped: Mapping[str, str]
     warnings: tuple[str, ...]
     seconds: float
-    notes: tuple[str, ...] = field(default=())
+    main: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def result(self, name: str) -> Result:
         """The result of a configuration. Raises KeyError."""
@@ -120,9 +122,10 @@ def evaluate(
     margin: float = MARGIN,
     runs: Path | None = None,
     run_depth: int = RUN_DEPTH,
+    notes: Sequence[str] = (),
     on_done: Callable[[Result], None] = lambda result: None,
 ) -> Evaluation:
-    """Ranks and measures every configuration of the grid; `runs` gets a run file of each.
+    """Ranks and measures every configuration of the grid; `runs` gets a run file of each, the report `notes`.
 
     `scores` holds the matrices over the labels' queries. Raises UsageError where the baseline is not in the grid.
     """
@@ -159,6 +162,8 @@ def evaluate(
         skipped=skipped,
         warnings=tuple(_warnings(labels, scores)),
         seconds=round(time.perf_counter() - started, 2),
+        main=grid.main,
+        notes=tuple(notes),
     )  # fmt: skip
 
 

@@ -8,8 +8,6 @@ engine's own settings allow them or not.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,15 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backfill.delivery import passage_around
-from backfill.engines.base import Answer, Engine, Request
-from backfill.errors import EngineError
+from backfill.engines.base import Engine
 from backfill.evaluation.agreement import cohen_kappa, fleiss_kappa
+from backfill.evaluation.asked import Prompt, ask_once, key_of, quoted
 from backfill.ids import fingerprint
 
 PROMPT_VERSION = 1
-GRADES = (0, 1, 2, 3)
 MAX_SHOWN_CHARS = 2_400
-_MAX_ATTEMPTS = 2
+_MAX_TOKENS = 16
 _SCHEMA = '{"type":"object","properties":{"grade":{"type":"integer","enum":[0,1,2,3]}},"required":["grade"]}'
 _SYSTEM = (
     "You judge whether a past exchange with a coding agent answers a search. Grade 3: it holds the answer itself. "
@@ -48,19 +45,16 @@ class Pair:
     @property
     def key(self) -> str:
         """Hash of what is graded: equal texts have one grade."""
-        digest = hashlib.blake2b(digest_size=16)
-        for text in (self.query, self.text):
-            data = text.encode("utf-8", "replace")
-            digest.update(len(data).to_bytes(8, "little") + data)
-        return digest.hexdigest()
+        return key_of(self.query, self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Grader:
-    """An engine under a name."""
+    """An engine under a name; `family` is that of its model, where it is known."""
 
     name: str
     engine: Engine
+    family: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -95,6 +89,12 @@ class Graded:
         return labels
 
 
+def family_of(model: str) -> str:
+    """The family of a model by its name: the letters that the last part of it begins with, "qwen" of "a/Qwen2.5-3B"."""
+    match = re.match(r"[^\W\d_]+", re.split(r"[/:]", model)[-1])
+    return match[0].lower() if match else ""
+
+
 def grade_pool(
     pairs: Sequence[Pair], graders: Sequence[Grader], folder: Path, *, tie_break: Grader | None = None,
     on_done: Callable[[int], None] = lambda n: None,
@@ -127,32 +127,22 @@ def grade_with(
     grader: Grader, pairs: Sequence[Pair], folder: Path, on_done: Callable[[int], None] = lambda n: None
 ) -> dict[tuple[str, str], int]:
     """One grader's grades by (query, doc); what its log has is not asked again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / f"grades-{grader.fingerprint}.jsonl"
-    known = _read_log(log)
-    missing = list({p.key: p for p in pairs if p.key not in known}.values())
-    with log.open("a", encoding="utf-8") as file:
-        for _ in range(_MAX_ATTEMPTS):
-            for pair, grade in _ask(grader.engine, missing):
-                known[pair.key] = grade
-                file.write(json.dumps({"key": pair.key, "grade": grade}) + "\n")
-                on_done(1)
-            file.flush()
-            missing = [pair for pair in missing if pair.key not in known]
+    prompts = {pair.key: Prompt(_SYSTEM, _prompt(pair), _SCHEMA, _MAX_TOKENS) for pair in pairs}
+    known = ask_once(grader.engine, prompts, folder / f"grades-{grader.fingerprint}.jsonl", parse_grade, on_done)
     return {(p.query_id, p.doc): known[p.key] for p in pairs if p.key in known}
 
 
 def pool_of(
     runs: Iterable[Mapping[str, Sequence[str]]], queries: Mapping[str, str], texts: Mapping[str, str], depth: int = 10
 ) -> list[Pair]:
-    """Every (query, document) that any run returns in its first `depth`, in order of queries, then documents.
+    """Every (query, document) that any run returns in its first `depth`, in order of `queries`, then documents.
 
     `texts` are the documents' verbatim texts; of long ones the passage that shares most words with the query is shown.
     """
     wanted: dict[str, set[str]] = {query: set() for query in queries}
     for run in runs:
-        for query, docs in run.items():
-            wanted[query].update(docs[:depth])
+        for query in wanted:
+            wanted[query].update(run.get(query, ())[:depth])
     return [
         Pair(query, doc, queries[query], shown(texts[doc], queries[query]))
         for query in queries
@@ -167,55 +157,20 @@ def shown(text: str, query: str) -> str:
     return passage_around("text", text, frozenset(tokenize(query)), MAX_SHOWN_CHARS).text
 
 
-def _ask(engine: Engine, pairs: Sequence[Pair]) -> Iterable[tuple[Pair, int]]:
-    waiting: dict[int, Pair] = {}
-    todo = list(enumerate(pairs))[::-1]
-    while todo or waiting:
-        while todo and len(waiting) < engine.window:
-            number, pair = todo.pop()
-            waiting[number] = pair
-            engine.submit(Request(number, _SYSTEM, _prompt(pair), _SCHEMA, 16))
-        answers = engine.poll(60.0)
-        if not answers and not waiting:
-            raise EngineError("the grader gave no answer")
-        for answer in answers:
-            pair = waiting.pop(answer.key)
-            grade = parse_grade(answer)
-            if grade is not None:
-                yield pair, grade
-
-
-def parse_grade(answer: Answer) -> int | None:
-    """The grade of an answer; None where it failed, was cut, or is anything but the one object that was asked for."""
-    match = _GRADE.fullmatch(answer.text.strip()) if not answer.error and answer.finish_reason != "length" else None
+def parse_grade(text: str) -> int | None:
+    """The grade of an answer; None where it is anything but the one object that was asked for."""
+    match = _GRADE.fullmatch(text.strip())
     return int(match[1]) if match else None
 
 
 def _prompt(pair: Pair) -> str:
-    mark = "~" * 8
-    while mark in pair.text or mark in pair.query:
-        mark += "~"
-    return f"Search:\n{mark}\n{pair.query}\n{mark}\nExchange:\n{mark}\n{pair.text}\n{mark}\nGrade from 0 to 3."
+    query, text = quoted(pair.query, pair.text)
+    return f"Search:\n{query}\nExchange:\n{text}\nGrade from 0 to 3."
 
 
 def _leaders(votes: Sequence[int]) -> list[int]:
     counts = Counter(votes)
     return [grade for grade, n in counts.items() if n == max(counts.values())]
-
-
-def _read_log(path: Path) -> dict[str, int]:
-    """Grades by key; a torn last line is ignored."""
-    found: dict[str, int] = {}
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-                grade = row["grade"]
-            except (ValueError, KeyError, TypeError):
-                continue
-            if grade in GRADES:
-                found[str(row["key"])] = int(grade)
-    return found
 
 
 def _agreement(

@@ -13,6 +13,7 @@ from backfill.evaluation.statistics import Choice
 
 _DIGITS = 5
 _HEAD = ("MRR", "P@1", "nDCG@10", "R@5", "R@10", "mean grade")
+_DELTA_HEAD = ("delta", "95% interval", "p (Holm)", "mde")
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1b1f24;background:#fff}
 table{border-collapse:collapse;margin:1rem 0;font-variant-numeric:tabular-nums}
@@ -37,6 +38,7 @@ def to_tree(evaluation: Evaluation) -> dict[str, Any]:
         "tokens": {name: _short(getattr(evaluation.tokens, name)) for name in evaluation.tokens.__slots__},
         "skipped": [{"name": name, "reason": reason} for name, reason in evaluation.skipped.items()],
         "warnings": list(evaluation.warnings),
+        "notes": list(evaluation.notes),
         "seconds": evaluation.seconds,
     }
 
@@ -56,13 +58,16 @@ def write_report(evaluation: Evaluation, folder: Path, title: str = "") -> list[
 
 
 def table_lines(evaluation: Evaluation) -> list[str]:
-    """The results as lines of a table, best MRR first within the file's order of axes, and what they rest on."""
-    rows: list[tuple[str, ...]] = [("configuration", *_HEAD, "delta", "95% interval", "p (Holm)", "B/exch")]
+    """The notes, the results as lines of a table in the grid's order, and what they rest on."""
+    rows: list[tuple[str, ...]] = [("configuration", *_HEAD, *_DELTA_HEAD, "B/exch")]
     rows += [_cells(evaluation, result) for result in evaluation.results]
-    lines = _aligned(rows)
+    lines = [*evaluation.notes, *([""] if evaluation.notes else []), *aligned(rows)]
+    categories = _category_table(evaluation, evaluation.main)
+    if len(categories[0]) > 2:
+        lines += ["", "MRR by category of queries:", *aligned(categories)]
     if evaluation.pairs:
         lines += ["", "distilled against verbatim, same mechanism:"]
-        lines += _aligned([_PAIR_HEAD, *map(_pair_cells, evaluation.pairs)])
+        lines += aligned([_PAIR_HEAD, *map(_pair_cells, evaluation.pairs)])
     if evaluation.choices:
         lines += ["", "chosen on one half of the queries, reported on the other:"]
         lines += [_choice_line(axis, choice) for axis, choice in evaluation.choices.items()]
@@ -89,11 +94,13 @@ def notes(evaluation: Evaluation) -> list[str]:
 
 def page(evaluation: Evaluation, title: str) -> str:
     """The HTML page: one file, no scripts, no links."""
-    head = ("configuration", *_HEAD, "delta", "95% interval", "p (Holm)", "bytes per exchange")
+    head = ("configuration", *_HEAD, *_DELTA_HEAD, "bytes per exchange")
+    category_head, *by_category_rows = _category_table(evaluation)
     parts = [
+        _list("Graders", evaluation.notes),
         _table("All configurations", head, [_cells(evaluation, r) for r in evaluation.results]),
         _table("Distilled against verbatim, same mechanism", _PAIR_HEAD, map(_pair_cells, evaluation.pairs)),
-        _table("By query category (MRR)", *_category_table(evaluation)),
+        _table("By query category (MRR)", category_head, by_category_rows),
         _list("Chosen on one half, reported on the other",
               [_choice_line(axis, choice) for axis, choice in evaluation.choices.items()]),
         _list("Notes", notes(evaluation)),
@@ -173,7 +180,8 @@ def _cells(evaluation: Evaluation, result: Result) -> tuple[str, ...]:
     comparison = evaluation.against_baseline[result.name]
     paired = comparison.paired
     same = result.name == evaluation.baseline
-    tail = ("", "", "") if same else (f"{paired.delta:+.3f}", _interval(paired.ci95), _p(comparison.p_holm))
+    delta = (f"{paired.delta:+.3f}", _interval(paired.ci95), _p(comparison.p_holm), f"{paired.mde:.3f}")
+    tail = ("",) * len(delta) if same else delta
     size = f"{result.bytes_per_exchange:,.0f}" if result.bytes_per_exchange else ""
     return (result.name, *(f"{means[name]:.3f}" for name in NAMES), *tail, size)
 
@@ -205,12 +213,13 @@ def _choice_line(axis: str, choice: Choice) -> str:
     )
 
 
-def _category_table(evaluation: Evaluation) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    split = {result.name: by_category(evaluation, result.measures) for result in evaluation.results}
-    names = list(next(iter(split.values()), {}))
-    counts = {name: len(part.mrr) for name, part in next(iter(split.values()), {}).items()}
-    head = ("configuration", *(f"{name} ({counts[name]})" for name in names))
-    return head, [(r, *(f"{parts[n].mrr.mean():.3f}" for n in names)) for r, parts in split.items()]
+def _category_table(evaluation: Evaluation, names: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """Rows of MRR by category, the head first; of all configurations, or of those that `names` holds."""
+    shown = [result for result in evaluation.results if not names or result.name in names]
+    split = {result.name: by_category(evaluation, result.measures) for result in shown}
+    first = next(iter(split.values()), {})
+    head = ("configuration", *(f"{name} ({len(part.mrr)})" for name, part in first.items()))
+    return [head, *((r, *(f"{part.mrr.mean():.3f}" for part in parts.values())) for r, parts in split.items())]
 
 
 def _interval(bounds: tuple[float, float]) -> str:
@@ -221,7 +230,8 @@ def _p(value: float) -> str:
     return "<.0001" if value < 0.0001 else f"{value:.4f}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines of a table: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *rest in rows:
