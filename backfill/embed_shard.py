@@ -69,7 +69,7 @@ def embed_shards(
 def remembering(embedder: Embedder, config: EmbedderConfig, run: RunDir) -> RememberingEmbedder:
     """The embedder over the user's cache, or over one of the run's own where the config wants none."""
     shelf = vector_cache_home() if config.cache else run.logs / "vectors"
-    device = str(getattr(embedder, "device", "cpu"))
+    device = str(getattr(embedder, "device", "onnx"))
     return RememberingEmbedder(
         embedder, cache=VectorCache(shelf / f"{encoder_fingerprint(embedder)}-{device}", embedder.dim)
     )

@@ -43,11 +43,25 @@ def make_embedder(config: EmbedderConfig) -> Embedder:
 
 @lru_cache(maxsize=2)
 def _loaded(config: EmbedderConfig) -> Embedder:
-    from backfill.embedders.base import Prompts
+    """On the CPU the model's export, as a query has it: three times as many texts a CPU second as padded batches."""
+    from backfill.embedders.base import Prompts, usable_cores
+
+    if not _on_gpu(config):
+        from backfill.embedders.onnx import OnnxEmbedder
+
+        return OnnxEmbedder(export_encoder(config).files[0].parent, threads=1, workers=usable_cores())
     from backfill.embedders.sentence_transformer import SentenceTransformerEmbedder
 
     prompts = Prompts(query=config.query_prompt, passage=config.passage_prompt)
     return SentenceTransformerEmbedder(_directory(config), config.device, config.batch_size, prompts)
+
+
+def _on_gpu(config: EmbedderConfig) -> bool:
+    if config.device != "auto":
+        return config.device == "cuda"
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 @lru_cache(maxsize=2)

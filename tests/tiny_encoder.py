@@ -13,8 +13,8 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 MAX_TOKENS = 64
 
 
-def build(directory: Path, seed: int = 0, **pooling: object) -> Path:
-    """Writes the model to `directory` and returns it."""
+def build(directory: Path, seed: int = 0, *, bpe: bool = False, **pooling: object) -> Path:
+    """Writes the model to `directory` and returns it; with `bpe` its tokenizer is one of bytes, not WordPiece."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -24,14 +24,20 @@ def build(directory: Path, seed: int = 0, **pooling: object) -> Path:
     vocabulary = {t: i for i, t in enumerate([*SPECIAL, *WORDS, *LETTERS])}
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=MAX_TOKENS,
+        vocab_size=512 if bpe else len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=MAX_TOKENS,
     )  # fmt: skip
     bare = directory.with_name(f"{directory.name}-bare")
     BertModel(config).save_pretrained(bare)
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if bpe:
+        alphabet = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+        vocabulary = {t: i for i, t in enumerate(alphabet)}
+        tokenizer = Tokenizer(models.BPE(vocabulary, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    else:
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer()
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = ["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"]
     fast = PreTrainedTokenizerFast(

@@ -1,6 +1,7 @@
 """`encoder.json`: what an exported encoder is, and the checksums that its other files must have.
 
-Files of an encoder: model.onnx, vocab.txt (WordPiece), probe.json and encoder.json. The SHA-256 of encoder.json vouches
+Files of an encoder: model.onnx, vocab.txt (WordPiece) or tokenizer.json (any other tokenizer, which then wants the
+package `tokenizers`), probe.json and encoder.json. The SHA-256 of encoder.json vouches
 for what is executed; the probe, which differs between processors, is vouched for by the bundle's manifest.
 Deliberately absent: trust; the bundle decides whether an encoder may be loaded at all.
 """
@@ -24,6 +25,9 @@ CARD_NAME = "encoder.json"
 CARD_FORMAT = 1
 MODEL_NAME = "model.onnx"
 VOCABULARY_NAME = "vocab.txt"
+TOKENIZER_NAME = "tokenizer.json"
+# Values of EncoderCard.tokenizer.
+WORDPIECE, FAST_TOKENIZER = "wordpiece", "tokenizers"
 PROBE_NAME = "probe.json"
 # A protobuf message, and so an ONNX model without external data, ends at 2 GiB.
 MAX_FILE_BYTES = 2 << 30

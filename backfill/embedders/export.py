@@ -2,7 +2,7 @@
 
 Writes the files of `card.py`; equal models give equal bytes. An export is kept in the cache by the digest of its
 source, so that a second run copies it. Deliberately absent: quantisation (dynamic int8 costs 6% of cosine and gains
-no time on AVX2) and tokenizers other than WordPiece.
+no time on AVX2), and models above 2 GiB, whose tensors ONNX keeps in files beside.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import shutil
 import tempfile
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from backfill.embedders.base import Prompts
 from backfill.embedders.onnx import OnnxEmbedder
 from backfill.embedders.sentence_transformer import SentenceTransformerEmbedder, source_digests
 from backfill.errors import BundleError, ModelError
-from backfill.ids import fingerprint
+from backfill.ids import canonical_json, fingerprint
 from backfill.weights import cache_dir
 
 # Raised by hand when the same model gives other files.
@@ -89,14 +89,13 @@ def read_encoder(directory: Path) -> EncoderFiles:
 
 
 def _export(embedder: SentenceTransformerEmbedder, out: Path) -> None:
-    vocabulary, lowercase, special = _wordpiece(embedder.model.tokenizer)
-    (out / cards.VOCABULARY_NAME).write_bytes("\n".join(vocabulary).encode())
+    tokenizer = _write_tokenizer(embedder.model.tokenizer, out)
     # Before the export, which changes the kind of attention: the probe is what the embedder gives in a run.
     expected = embedder.encode([PROBE_TEXT, *_CHECK_TEXTS], kind="query")
     cards.write_json(out / cards.PROBE_NAME, cards.Probe(PROBE_TEXT, expected[0].astype("<f2").tobytes().hex()))
     _write_model(embedder, out / cards.MODEL_NAME)
     # Not the probe: its last bits depend on the processor, and encoders of two machines should be one encoder.
-    named = (cards.MODEL_NAME, cards.VOCABULARY_NAME)
+    named = (cards.MODEL_NAME, tokenizer.file)
     files = {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in named}
     identity = embedder.identity()
     card = cards.EncoderCard(
@@ -105,9 +104,9 @@ def _export(embedder: SentenceTransformerEmbedder, out: Path) -> None:
         max_tokens=embedder.max_tokens,
         pooling=identity["pooling"],
         prompts=asdict(embedder.prompts),
-        tokenizer="wordpiece",
-        lowercase=lowercase,
-        special_tokens=special,
+        tokenizer=tokenizer.kind,
+        lowercase=tokenizer.lowercase,
+        special_tokens=tokenizer.special,
         probe_cosine_min=PROBE_COSINE_MIN,
         files=files,
         source=identity,
@@ -186,8 +185,32 @@ def _input_names(embedder: SentenceTransformerEmbedder) -> list[str]:
     return names
 
 
-def _wordpiece(tokenizer: Any) -> tuple[list[str], bool, list[str]]:
-    """Tokens in the order of their ids, whether text is lower-cased, and the special tokens."""
+@dataclass(frozen=True, slots=True)
+class _Tokenizer:
+    """What the card says of the tokenizer, and the name of its file."""
+
+    kind: str
+    file: str
+    lowercase: bool = False
+    special: list[str] = field(default_factory=list)
+
+
+def _write_tokenizer(tokenizer: Any, out: Path) -> _Tokenizer:
+    """Writes BERT's WordPiece as its vocabulary, which is read without a package, and any other as its JSON."""
+    plain = _wordpiece(tokenizer)
+    if plain is not None:
+        vocabulary, lowercase, special = plain
+        (out / cards.VOCABULARY_NAME).write_bytes("\n".join(vocabulary).encode())
+        return _Tokenizer(cards.WORDPIECE, cards.VOCABULARY_NAME, lowercase, special)
+    state = msgspec.json.decode(tokenizer.backend_tokenizer.to_str())
+    # Both are set by whoever encodes, and differ with what was encoded before.
+    state["truncation"] = state["padding"] = None
+    (out / cards.TOKENIZER_NAME).write_bytes(canonical_json(state))
+    return _Tokenizer(cards.FAST_TOKENIZER, cards.TOKENIZER_NAME)
+
+
+def _wordpiece(tokenizer: Any) -> tuple[list[str], bool, list[str]] | None:
+    """Tokens in the order of their ids, whether text is lower-cased, and the special tokens; None for any other."""
     state = msgspec.json.decode(tokenizer.backend_tokenizer.to_str())
     normalizer = state.get("normalizer") or {}
     plain = (
@@ -201,10 +224,7 @@ def _wordpiece(tokenizer: Any) -> tuple[list[str], bool, list[str]]:
     )
     by_id = {number: token for token, number in tokenizer.get_vocab().items()}
     if not plain or sorted(by_id) != list(range(len(by_id))):
-        raise ModelError(
-            f"the tokenizer {state['model'].get('type')} cannot be exported: only BERT's WordPiece can",
-            hint="choose a BERT-like sentence encoder, or query with sentence-transformers installed",
-        )
+        return None
     special = [entry["content"] for entry in state.get("added_tokens", [])]
     return [by_id[i] for i in range(len(by_id))], bool(normalizer["lowercase"]), special
 

@@ -31,12 +31,12 @@ def exported(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_onnx(model, root / "encoder", cache_root=root / "cache").directory
 
 
-@pytest.fixture(params=["sentence_transformer", "onnx"])
+@pytest.fixture(params=["sentence_transformer", "onnx", "onnx, two at once"])
 def make(request: pytest.FixtureRequest, model: Path, exported: Path) -> Make:
-    if request.param == "onnx":
+    if request.param != "sentence_transformer":
         from backfill.embedders.onnx import OnnxEmbedder
 
-        return lambda: OnnxEmbedder(exported, threads=1)
+        return lambda: OnnxEmbedder(exported, threads=1, workers=1 if request.param == "onnx" else 2)
     from backfill.embedders.sentence_transformer import SentenceTransformerEmbedder
 
     return lambda: SentenceTransformerEmbedder(model, "cpu", batch_size=4)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 import tiny_encoder
 
+from backfill.config import EmbedderConfig
+from backfill.embed import encoder_fingerprint
 from backfill.embedders import card as cards
 from backfill.embedders.base import Prompts
 from backfill.embedders.onnx import OnnxEmbedder, probe_cosine
+from backfill.encoders import make_embedder
 from backfill.errors import BundleError, ModelError
 
 pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
@@ -94,11 +98,62 @@ def test_a_changed_file_is_refused(encoder: Path, name: str) -> None:
         OnnxEmbedder(encoder)
 
 
-def test_another_tokenizer_is_named_with_what_to_install(encoder: Path) -> None:
-    change_card(encoder, tokenizer="sentencepiece")
-    with pytest.raises(BundleError, match="sentencepiece") as caught:
+def test_an_unknown_tokenizer_is_named(encoder: Path) -> None:
+    change_card(encoder, tokenizer="of tomorrow")
+    with pytest.raises(BundleError, match="of tomorrow"):
         OnnxEmbedder(encoder)
-    assert "tokenizers" in caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def of_bytes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A model whose tokenizer is not WordPiece, and its export."""
+    root = tmp_path_factory.mktemp("bpe")
+    model = tiny_encoder.build(root / "model", bpe=True)
+    return model, export.export_onnx(model, root / "encoder", cache_root=root / "cache").directory
+
+
+def test_any_other_tokenizer_travels_as_its_json(of_bytes: tuple[Path, Path], tmp_path: Path) -> None:
+    model, exported = of_bytes
+    texts = ["fix the cache", "数据库", "ok", "naïve " * 30]
+    heavy, light = SentenceTransformerEmbedder(model, "cpu"), OnnxEmbedder(exported)
+    cosines = (heavy.encode(texts, kind="query").astype("f8") * light.encode(texts, kind="query")).sum(axis=1)
+    assert (cosines > 0.999).all()
+    assert light.truncated() == heavy.truncated() == 1
+    assert light.cut(texts, kind="query") == heavy.cut(texts, kind="query") == [False, False, False, True]
+    assert cards.read_card(exported).tokenizer == "tokenizers"
+    again = export.export_onnx(model, tmp_path / "again", cache_root=tmp_path / "cache")
+    assert [p.read_bytes() for p in again.paths] == [(exported / p.name).read_bytes() for p in again.paths]
+
+
+def test_without_the_package_that_tokenizer_is_named_with_what_to_install(
+    of_bytes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(BundleError, match="tokenizers") as caught:
+        OnnxEmbedder(of_bytes[1])
+    assert "pip install" in caught.value.hint
+
+
+def test_a_tokenizer_that_is_none_is_refused(of_bytes: tuple[Path, Path], tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(of_bytes[1], tmp_path / "broken"))
+    (broken / cards.TOKENIZER_NAME).write_bytes(b'{"model": 1}')
+    digest = hashlib.sha256(b'{"model": 1}').hexdigest()
+    change_card(broken, files={**cards.read_card(broken).files, cards.TOKENIZER_NAME: digest})
+    with pytest.raises(BundleError, match="cannot be read"):
+        OnnxEmbedder(broken)
+
+
+def test_a_run_on_the_cpu_embeds_by_the_export(
+    model: Path, original: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BACKFILL_CACHE", str(tmp_path))
+    config = EmbedderConfig(model=str(model), device="cpu")
+    made = make_embedder(config)
+    assert isinstance(made, OnnxEmbedder)
+    assert encoder_fingerprint(made) == encoder_fingerprint(SentenceTransformerEmbedder(model, "cpu"))
+    texts = ["fix the cache", "", "retry"]
+    alone = OnnxEmbedder(original, threads=1).encode(texts, kind="passage")
+    assert made.encode(texts, kind="passage").tobytes() == alone.tobytes()
 
 
 @pytest.mark.parametrize("fields", [{"format": 2}, {"dim": 0}, {"max_tokens": 10**9}, {"files": 3}])
@@ -153,6 +208,26 @@ def test_pooling_beyond_the_mean_takes_the_models_own_modules(tmp_path: Path) ->
     assert abs(float(ours.astype("f4") @ theirs) - 1) < 1e-3
 
 
+SENTENCES = [
+    "The retry failed with ECONNREFUSED in src/client.ts:42.", "Wie groß ist der Verbindungspool im Test?",
+    "¿Cómo arreglamos el índice de la tabla?", "数据库连接超时，重试三次后成功。", "テストでエラーが出ました。",
+    "연결이 끊겼습니다.", "Почему упал ночной тест?", "لماذا فشل الاختبار؟", "परीक्षण विफल क्यों हुआ?",
+    "Le déploiement a échoué à 3 h 14.", "Il backup della notte è vuoto.", "Por que a fila ficou cheia?",
+    "Dlaczego migracja trwała 47 minut?", "Neden önbellek boşaltıldı?", "Γιατί απέτυχε ο έλεγχος;",
+    "למה הבדיקה נכשלה?", "ทำไมการทดสอบล้มเหลว", "Tại sao bản dựng bị lỗi?", "Miksi jono täyttyi yöllä?",
+    "naïve café [SEP] 😀", "TypeError: cannot read properties of undefined (reading 'map')", "ok", "1.2.3-rc.4",
+]  # fmt: skip
+
+
+def of_many_languages(n: int) -> list[str]:
+    """Distinct texts of one to eight sentences, and one that is cut."""
+    rng = random.Random(7)
+    found = dict.fromkeys([*SENTENCES, "word " * 400])
+    while len(found) < n:
+        found[" ".join(rng.choices(SENTENCES, k=rng.choice([1, 2, 2, 3, 4, 8])))] = None
+    return list(found)
+
+
 @pytest.mark.slow
 def test_the_real_model_exports_to_the_same_vectors(tmp_path: Path) -> None:
     from backfill.weights import resolve_model
@@ -161,11 +236,7 @@ def test_the_real_model_exports_to_the_same_vectors(tmp_path: Path) -> None:
     one = export.export_onnx(folder, tmp_path / "1", cache_root=tmp_path / "c1")
     two = export.export_onnx(folder, tmp_path / "2", cache_root=tmp_path / "c2")
     assert one.sha256 == two.sha256
-    texts = [
-        "ok", "The retry failed with ECONNREFUSED in src/client.ts:42", "Wie groß ist der Verbindungspool?",
-        "¿Cómo arreglamos el índice?", "数据库连接超时", "エラーが出ました", "연결이 끊겼습니다", "Почему упал тест?",
-        "لماذا فشل الاختبار؟", "परीक्षण विफल क्यों हुआ?", "naïve café [SEP] 😀", "word " * 400,
-    ]  # fmt: skip
+    texts = of_many_languages(500)
     heavy = SentenceTransformerEmbedder(folder, "cpu").encode(texts, kind="query").astype("f8")
     light = OnnxEmbedder(tmp_path / "1").encode(texts, kind="query").astype("f8")
     norms = (heavy**2).sum(axis=1) ** 0.5 * (light**2).sum(axis=1) ** 0.5
