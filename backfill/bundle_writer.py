@@ -2,6 +2,7 @@
 
 Everything is written and fsynced in a scratch folder beside `seg`, renamed into place, and only then named by the new
 manifest; a reader of the old manifest is never disturbed and a crash leaves either the old bundle or the new one.
+With a staging folder (`staging`) the scratch folder lies there, and files are copied to their places.
 Deliberately absent: deciding what goes in (`merge`) and reading it back (`bundle`).
 """
 
@@ -31,6 +32,7 @@ from backfill.durable import (
 )
 from backfill.errors import BundleChanged, BundleError, UsageError
 from backfill.ids import canonical_json
+from backfill.staging import copy_into_place, staging_folder
 from backfill.turns import is_alive, taking_turns
 
 FORMAT = 1
@@ -45,6 +47,7 @@ class BundleWriter:
     path: Path
     files: list[dict[str, Any]] = field(default_factory=list)
     _scratch: Path = field(init=False)
+    _staging: Path | None = field(init=False, default_factory=staging_folder)
     _dirs: set[Path] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -54,7 +57,7 @@ class BundleWriter:
             raise UsageError(f"{self.path} is not empty and is no bundle", hint="choose another --out")
         make_dirs(self.path)
         _drop_dead_scratch(self.path)
-        self._scratch = self.path / f"tmp-{socket.gethostname()}-{os.getpid()}-{attempt_name()}"
+        self._scratch = (self._staging or self.path) / f"tmp-{socket.gethostname()}-{os.getpid()}-{attempt_name()}"
         self._scratch.mkdir()
 
     def __enter__(self) -> BundleWriter:
@@ -117,7 +120,7 @@ class BundleWriter:
                 raise BundleChanged(f"{self.path} was changed by another writer meanwhile", retryable=True)
             if now == sha256_bytes(data) and _sum_line(data) == _read(self.path / MANIFEST_SUM):
                 return False
-            switch(self.path, data, lineage, self._scratch)
+            switch(self.path, data, lineage, None if self._staging else self._scratch)
         return True
 
     def _settle(self, temporary: Path, relative: str, digest: str) -> None:
@@ -125,6 +128,11 @@ class BundleWriter:
         make_dirs(target.parent)
         self._dirs.add(target.parent)
         if target.exists() and sha256_file(target) == digest:
+            temporary.unlink()
+            return
+        if self._staging:
+            if copy_into_place(temporary, target) != digest:
+                raise BundleError(f"{temporary} changed while it was copied to {target}", hint="look at that disk")
             temporary.unlink()
             return
         fsync_file(temporary)

@@ -16,6 +16,7 @@ import msgspec
 from backfill.durable import attempt_name, fsync_dir, fsync_file, publish_file, sha256_file
 from backfill.errors import ShardError
 from backfill.ids import canonical_json
+from backfill.staging import copy_into_place, staging_folder
 
 FORMAT = 1
 
@@ -80,9 +81,8 @@ def publish(
         for (role, suffix), write in writers.items():
             path = folder / data_name(role, shard, fingerprint, suffix)
             files.append(ShardFile(role, path.name, 0, "", 0))
-            rows = write(path)
-            fsync_file(path)
-            files[-1] = ShardFile(role, path.name, path.stat().st_size, sha256_file(path), rows)
+            rows, digest = _write_data(path, write)
+            files[-1] = ShardFile(role, path.name, path.stat().st_size, digest, rows)
         fsync_dir(folder)
         manifest = ShardManifest(stage, shard, fingerprint, tuple(files), inputs, stats or {})
         publish_file(manifest_path(folder, shard, fingerprint), canonical_json(manifest))
@@ -96,6 +96,21 @@ def publish(
     if first is None:
         raise ShardError(f"the manifest of shard {shard} vanished while it was being published", retryable=True)
     return first
+
+
+def _write_data(path: Path, write: Callable[[Path], int]) -> tuple[int, str]:
+    """(rows, SHA-256) of a data file, written there and fsynced, or made in the staging folder and copied."""
+    staging = staging_folder()
+    if staging is None:
+        rows = write(path)
+        fsync_file(path)
+        return rows, sha256_file(path)
+    made = staging / path.name
+    try:
+        rows = write(made)
+        return rows, copy_into_place(made, path)
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def read_manifest(folder: Path, shard: int, fingerprint: str) -> ShardManifest | None:
