@@ -35,6 +35,7 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("scan_shards", pa.list_(pa.int32())),
     ("rows", pa.list_(pa.int32())),
     ("starts", pa.list_(pa.int64())),
+    ("tokens", pa.int32()),
 ]
 _SCHEMA = pa.schema(_COLUMNS)
 
@@ -57,7 +58,7 @@ def _with_round(run: RunDir, plan: Plan) -> Plan:
     first = plan.n_distill_shards
     n_shards = -(-len(fresh) // SHARD_WINDOWS)
     path = run.objects / f"plan-{len(plan.rounds):03d}-{attempt_name()}.parquet"
-    records = [_record(first + i // SHARD_WINDOWS, span, places) for i, span in enumerate(fresh)]
+    records = [_record(first + i // SHARD_WINDOWS, span, places, tokens) for i, span in enumerate(fresh)]
     pq.write_table(pa.Table.from_pylist(records, schema=_SCHEMA), path, compression="zstd")
     fsync_file(path)
     fsync_dir(run.objects)
@@ -104,7 +105,7 @@ def _window(record: dict[str, Any], found: dict[_Place, Exchange]) -> Window:
     )
 
 
-def _record(shard: int, span: Span, places: dict[bytes, _Place]) -> dict[str, Any]:
+def _record(shard: int, span: Span, places: dict[bytes, _Place], tokens: dict[bytes, int]) -> dict[str, Any]:
     refs = [places[place.exchange_id] for place in (*span.lead, *span.places)]
     return {
         "shard": shard,
@@ -117,6 +118,7 @@ def _record(shard: int, span: Span, places: dict[bytes, _Place]) -> dict[str, An
         "scan_shards": [scan_shard for scan_shard, _ in refs],
         "rows": [row for _, row in refs],
         "starts": [place.started_at for place in span.places],
+        "tokens": sum(tokens[place.exchange_id] for place in span.places),
     }
 
 

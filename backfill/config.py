@@ -186,8 +186,11 @@ class IndexConfig:
 
 @dataclass(frozen=True, slots=True)
 class LauncherConfig:
-    """Who calls `worker(shard)`. `workers` 0 means one per GPU, or one where there is none; on Slurm it is the number
-    of an array's tasks. `metrics_port` serves Prometheus text on 127.0.0.1 while `run` works (0: not)."""
+    """Who calls `worker(shard)`. `workers` 0 means one per GPU; where there is none, one, and on Ray as many as
+    `cpus_per_worker` allows; on Slurm it is the number of an array's tasks. `metrics_port` serves Prometheus text on
+    127.0.0.1 while `run` works (0: not). A worker that has published no shard and logged no answer for `stuck_after_s`
+    is stuck, and its shards are given to others (0: never); loading a model counts as silence. `address` is a running
+    Ray cluster ("auto" or host:port); without one, Ray is started here."""
 
     kind: Literal["inline", "ray", "slurm"] = "inline"
     workers: int = 1
@@ -195,6 +198,7 @@ class LauncherConfig:
     gpus_per_worker: float = 0.0
     cpus_per_worker: float = 1.0
     metrics_port: int = 0
+    stuck_after_s: float = 1800.0
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
 
 

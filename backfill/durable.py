@@ -7,13 +7,36 @@ included.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from backfill.errors import DiskFull
+
 _CHUNK_BYTES = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def told_when_full(where: Path) -> Iterator[None]:
+    """Turns the system's word that no room is left into a DiskFull that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        place = error.filename or where
+        raise DiskFull(
+            f"cannot write to {place}: {os.strerror(error.errno)}",
+            hint=f"free space, or raise the quota or limit, where {where} lies; what is published stays, and the same "
+            "command goes on",
+            retryable=True,
+        ) from error
 
 
 def attempt_name() -> str:

@@ -18,7 +18,7 @@ from backfill.distill import claims_fingerprint, distill_fingerprint
 from backfill.errors import ConfigError
 from backfill.gate import verdict_of
 from backfill.ingest import Ingest
-from backfill.pipeline import generation_fingerprint
+from backfill.joining import generation_fingerprint
 
 _SCAN = ("privacy", "assume_tz", "max_tool_bytes", "documents")
 _DISTILL = ("products", "split_tokens", "min_tokens", "generation")

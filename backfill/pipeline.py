@@ -14,16 +14,19 @@ from typing import Any
 
 from backfill.ann_files import refresh
 from backfill.config import Config, to_tree
-from backfill.durable import make_dirs
-from backfill.errors import BackfillError, ConfigError, ShardError
+from backfill.durable import make_dirs, told_when_full
+from backfill.errors import BackfillError, ConfigError, JoinRefused, ShardError
 from backfill.gate import LLM_KINDS, UNGATED, verdict_of
 from backfill.inputs import Input, Settings, read_run
+from backfill.joining import check_may_join, fingerprint_here, parts_here, settings_here
 from backfill.launchers import Launcher, make_launcher
 from backfill.lineage import host_record
 from backfill.merge import write_run
+from backfill.presence import present
 from backfill.progress import Reporter
 from backfill.reading import metered
 from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir
+from backfill.shard_sizes import distill_sizes, largest_first
 from backfill.stages import ShouldStop
 from backfill.worker_states import Tally
 
@@ -52,7 +55,7 @@ def scan_sources(
                 f"another process began to scan into {run.path} with other settings",
                 hint="give each its own --out folder, or run this command again when the other has ended",
             )
-        missing = run.missing(plan, "scan")
+        missing = largest_first(run, plan, "scan", run.missing(plan, "scan"))
         _read_shards(run, plan, missing, launcher, reporter, should_stop)
         newest = run.plan()
         if newest == plan:
@@ -86,23 +89,35 @@ def _read_shards(
 
 def fix_fingerprints(run: RunDir, config: Config) -> Plan:
     """Puts the fingerprints of engine and encoder into the plan and returns it; raises ModelError without a model."""
-    from backfill.distill import claims_fingerprint, distill_fingerprint
-    from backfill.encoders import fingerprint_of_encoder
-
-    objects = generation_fingerprint(config, distill_fingerprint(config.distill, config.engine))
-    claims = generation_fingerprint(config, claims_fingerprint(config.distill, config.engine))
-    vectors = fingerprint_of_encoder(config.embedder)
+    made = {kind: fingerprint_here(config, kind) for kind in ("distill", "claims", "embed")}
+    parts = {kind: parts_here(config, kind) for kind in made}
 
     def fixed(plan: Plan) -> Plan:
         return replace(
             plan,
             config=to_tree(config),
-            distill_fingerprint=objects,
-            claims_fingerprint=claims,
-            embed_fingerprint=vectors,
+            distill_fingerprint=made["distill"],
+            claims_fingerprint=made["claims"],
+            embed_fingerprint=made["embed"],
+            parts={**plan.parts, **parts},
         )
 
     return run.revise_plan(fixed)
+
+
+def check_unchanged(run: RunDir, plan: Plan) -> None:
+    """Raises JoinRefused where another process has given the run folder other settings than `plan` has."""
+
+    def settings(of: Plan) -> tuple[Any, ...]:
+        config = of.bound_config()
+        fingerprints = (of.distill_fingerprint, of.claims_fingerprint, of.embed_fingerprint)
+        return (*fingerprints, config.distill.products, config.index)
+
+    if settings(run.plan()) != settings(plan):
+        raise JoinRefused(
+            f"another process gave {run.path} other settings while this one was at work",
+            hint="what is published stays; give each a folder of its own with --out, or go on when the other has ended",
+        )
 
 
 def run_all(
@@ -116,14 +131,18 @@ def run_all(
     started = time.monotonic()
     verdict = admitted(config, config_folder, reporter, ungated=ungated)
     run = RunDir(out.absolute())
-    launcher = make_launcher(config)
-    plan, scanned = scan_sources(run, config, launcher, reporter, should_stop)
-    check_found(config, scanned)
-    fix_fingerprints(run, config)
-    plan = plan_products(run)
-    _stage(run, plan, "distill", launcher, reporter, should_stop)
-    _stage(run, plan, "embed", launcher, reporter, should_stop)
-    record = finished(run, plan, verdict, scanned, reporter)
+    run.make()
+    with present(run.logs, "run", settings_here(config)) as tag, told_when_full(run.path):
+        launcher = make_launcher(config, tag=tag, say=reporter.say)
+        plan, scanned = scan_sources(run, config, launcher, reporter, should_stop)
+        check_found(config, scanned)
+        fix_fingerprints(run, config)
+        plan = plan_products(run)
+        for stage in ("distill", "embed"):
+            check_unchanged(run, plan)
+            _stage(run, plan, stage, launcher, reporter, should_stop)
+        check_unchanged(run, plan)
+        record = finished(run, plan, verdict, scanned, reporter)
     return {**record, "seconds": round(time.monotonic() - started, 3)}
 
 
@@ -169,19 +188,17 @@ def finished(run: RunDir, plan: Plan, verdict: str, scanned: dict[str, Any], rep
     return {"run": str(run.path), "bundle": str(run.bundle), "scan": scanned, "distill": totals, **merged}
 
 
-def generation_fingerprint(config: Config, print_: str) -> str:
-    """Distillation shards are kept apart by generation too, for it stands in their rows."""
-    from backfill.ids import fingerprint
-
-    return print_ if config.distill.generation == 0 else fingerprint({"of": print_, "gen": config.distill.generation})
-
-
 def prepare_work(run: RunDir) -> Plan:
     """The plan of a scanned run with its distillation shards fixed: what `work` starts from.
 
-    Raises ShardError where scanning is not done. Workers that start together compute the same plan.
+    Raises ShardError where scanning is not done, JoinRefused where this process would make something else than was
+    planned. Workers that start together compute the same plan.
     """
-    fix_fingerprints(run, run.plan().bound_config())
+    plan = run.plan()
+    for stage in ("distill", "embed"):
+        check_may_join(plan, stage)
+    if not plan.distill_fingerprint:
+        fix_fingerprints(run, plan.bound_config())
     return plan_products(run)
 
 
@@ -197,8 +214,8 @@ def plan_products(run: RunDir) -> Plan:
 def _stage(
     run: RunDir, plan: Plan, stage: str, launcher: Launcher, reporter: Reporter, should_stop: ShouldStop
 ) -> None:
-    missing = run.missing(plan, stage)
-    rows = {s: n for r in plan.rounds for s, n in _shard_sizes(run, r.table).items()}
+    missing = largest_first(run, plan, stage, run.missing(plan, stage))
+    rows = {shard: size.rows for shard, size in distill_sizes(run, plan).items()}
     tally = Tally()
     with reporter.stage(stage, UNITS[stage], sum(rows.get(s, 0) for s in missing)) as view:
         if missing:
@@ -209,13 +226,6 @@ def _stage(
                 should_stop=should_stop,
                 on_done=lambda shard, stats: view.advance(rows.get(shard, 0), tally.note(stats)),
             )
-
-
-def _shard_sizes(run: RunDir, table: str) -> dict[int, int]:
-    import pyarrow.parquet as pq
-
-    shards: list[Any] = pq.read_table(run.objects / table, columns=["shard"]).column("shard").to_pylist()
-    return dict(Counter(shards))
 
 
 def distill_totals(run: RunDir, plan: Plan) -> dict[str, Any]:

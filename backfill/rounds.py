@@ -23,7 +23,8 @@ from backfill.rundir import OBJECT, DistillRound, Plan, RunDir
 from backfill.types import Exchange
 
 SHARD_TOKENS = 400_000
-_SCHEMA = pa.schema([("shard", pa.int32()), ("scan_shard", pa.int32()), ("row", pa.int32())])
+_COLUMNS: list[tuple[str, pa.DataType]] = [("shard", pa.int32()), ("scan_shard", pa.int32()), ("row", pa.int32())]
+_SCHEMA = pa.schema([*_COLUMNS, ("tokens", pa.int32())])
 
 
 def plan_round(run: RunDir) -> Plan:
@@ -54,7 +55,7 @@ def _with_round(run: RunDir, plan: Plan) -> Plan:
     n_shards = assignments[-1][0] - first + 1 if assignments else 0
     name = f"plan-{len(plan.rounds):03d}-{attempt_name()}.parquet"
     path = run.objects / name
-    columns = [pa.array([a[i] for a in assignments], type=pa.int32()) for i in range(3)]
+    columns = [pa.array([a[i] for a in assignments], type=pa.int32()) for i in range(4)]
     pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), path, compression="zstd")
     fsync_file(path)
     fsync_dir(run.objects)
@@ -76,21 +77,23 @@ def shard_rows(run: RunDir, plan: Plan, shard: int) -> list[Exchange]:
     path = run.objects / round_.table
     if not path.is_file() or sha256_file(path) != round_.sha256:
         raise ShardError(f"{path} is missing or differs from the plan", hint="start a new run in another folder")
-    listed = pq.read_table(path, filters=[("shard", "=", shard)]).to_pydict()
+    columns = [name for name, _ in _COLUMNS]
+    listed = pq.read_table(path, columns=columns, filters=[("shard", "=", shard)]).to_pydict()
     wanted: dict[int, list[int]] = {}
     for scan_shard, row in zip(listed["scan_shard"], listed["row"], strict=True):
         wanted.setdefault(scan_shard, []).append(row)
     return [row for scan_shard, rows in wanted.items() for row in _rows_at(run, plan, scan_shard, rows)]
 
 
-def _cut(contents: Sequence[list[tuple[int, int, int]]], first: int, limit: int) -> list[tuple[int, int, int]]:
-    assignments: list[tuple[int, int, int]] = []
+def _cut(contents: Sequence[list[tuple[int, int, int]]], first: int, limit: int) -> list[tuple[int, int, int, int]]:
+    """(shard, scan shard, row, tokens); of rows of one content only the first has tokens: it is asked about once."""
+    assignments: list[tuple[int, int, int, int]] = []
     shard, count, tokens = first, 0, 0
     for places in contents:
         weight = places[0][2]
         if count and (count + len(places) > limit or tokens + weight > SHARD_TOKENS):
             shard, count, tokens = shard + 1, 0, 0
-        assignments += [(shard, scan_shard, row) for scan_shard, row, _ in places]
+        assignments += [(shard, at, row, 0 if i else weight) for i, (at, row, _) in enumerate(places)]
         count += len(places)
         tokens += weight
     return assignments

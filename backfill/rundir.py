@@ -92,7 +92,8 @@ class DistillRound:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that workers need to know. `config` is the whole configuration as plain values."""
+    """Everything that workers need to know. `config` is the whole configuration as plain values, `parts` what the
+    fingerprint of each stage is made of (`joining`), so that a worker that differs can be told in what."""
 
     config: dict[str, Any]
     scan_fingerprint: str
@@ -105,6 +106,7 @@ class Plan:
     warnings: tuple[str, ...] = field(default=())
     claims_fingerprint: str = ""
     revision: int = 0
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def n_distill_shards(self) -> int:
@@ -228,8 +230,12 @@ class RunDir:
     def missing(self, plan: Plan, stage: str) -> list[int]:
         """Shards of a stage (scan, distill, embed) whose manifest is not there, in order."""
         shards = range(len(plan.scan_shards)) if stage == "scan" else plan.distill_shards()
+        return [shard for shard in shards if self.manifest_of(plan, stage, shard) is None]
+
+    def manifest_of(self, plan: Plan, stage: str, shard: int) -> ShardManifest | None:
+        """Manifest of a shard of a stage (scan, distill, embed), None while it is not done."""
         read = {"scan": self.scan_manifest, "distill": self.object_manifest, "embed": self.vector_manifest}[stage]
-        return [shard for shard in shards if read(plan, shard) is None]
+        return read(plan, shard)
 
 
 def shard_fingerprint(plan: Plan, shard: int) -> str:

@@ -106,14 +106,18 @@ def plan_scan(run: RunDir, config: Config, sources: Sequence[str]) -> Plan:
     listing = list_units(sources)
     print_of_scan = scan_fingerprint(config)
     whole = _cut(listing.units, config.scan.shard_bytes)
-    first = Plan(to_tree(config), print_of_scan, listing.roots, whole, warnings=listing.warnings)
+    parts = {"scan": scan_parts(config)}
+    first = Plan(to_tree(config), print_of_scan, listing.roots, whole, warnings=listing.warnings, parts=parts)
     if not run.has_plan() and run.create_plan(first):
         return first
     return run.revise_plan(partial(_extended, listing=listing, first=first, shard_bytes=config.scan.shard_bytes))
 
 
 def _extended(previous: Plan, listing: Listing, first: Plan, shard_bytes: int) -> Plan:
-    """The plan with what was listed and it does not have; of another fingerprint, `first` stands in its place."""
+    """The plan with what was listed and it does not have; of another fingerprint, `first` stands in its place.
+
+    What engine and encoder the run has is not a scan's to change.
+    """
     if previous.scan_fingerprint != first.scan_fingerprint:
         return first
     roots = list(previous.roots) + [r for r in listing.roots if r not in previous.roots]
@@ -122,7 +126,7 @@ def _extended(previous: Plan, listing: Listing, first: Plan, shard_bytes: int) -
     fresh = tuple(u for u in moved if u not in known)
     return replace(
         previous,
-        config=first.config,
+        config=previous.config if previous.distill_fingerprint else first.config,
         roots=tuple(roots),
         scan_shards=previous.scan_shards + _cut(fresh, shard_bytes),
         warnings=listing.warnings,

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill import tables
+from backfill.durable import told_when_full
+from backfill.joining import check_may_join
 from backfill.manifest import publish
 from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir
 from backfill.worker_log import WorkerLog
@@ -32,19 +34,31 @@ def work(
 ) -> None:
     """Does shards of a stage (scan, distill, embed) of the run in `path`.
 
-    `shards` is drawn from lazily. `on_done(shard, stats)` is called after each shard's manifest is published. Raises
-    Interrupted when asked to stop; whatever is published stays.
+    `shards` is drawn from lazily; one that has been published meanwhile is not done again. `on_done(shard, stats)` is
+    called once a shard's manifest is published. Raises Interrupted when asked to stop; whatever is published stays.
+    Raises JoinRefused where this process would make something else than the plan wants, DiskFull where no room is left.
     """
     run = RunDir(path)
     plan = run.plan()
+    check_may_join(plan, stage)
     log = WorkerLog(run.logs, worker, stage)
     do = {"scan": _scan, "distill": _distill, "embed": _embed}[stage]
-    with log.ends():
-        do(run, plan, log.taken(shards), worker, should_stop, log.noting(on_done))
+    with log.ends(), told_when_full(run.path):
+        do(run, plan, log.taken(_missing(run, plan, stage, shards, on_done)), log, should_stop, log.noting(on_done))
+
+
+def _missing(run: RunDir, plan: Plan, stage: str, shards: Iterable[int], on_done: OnDone) -> Iterator[int]:
+    """Those that are not done when their turn comes; of the others it is said that they are."""
+    for shard in shards:
+        manifest = run.manifest_of(plan, stage, shard)
+        if manifest is None:
+            yield shard
+        else:
+            on_done(shard, manifest.stats)
 
 
 def _scan(
-    run: RunDir, plan: Plan, shards: Iterable[int], worker: str, should_stop: ShouldStop, on_done: OnDone
+    run: RunDir, plan: Plan, shards: Iterable[int], log: WorkerLog, should_stop: ShouldStop, on_done: OnDone
 ) -> None:
     from backfill.scan import scan_shard
 
@@ -53,12 +67,13 @@ def _scan(
 
 
 def _distill(
-    run: RunDir, plan: Plan, shards: Iterable[int], worker: str, should_stop: ShouldStop, on_done: OnDone
+    run: RunDir, plan: Plan, shards: Iterable[int], log: WorkerLog, should_stop: ShouldStop, on_done: OnDone
 ) -> None:
     from backfill.answer_cache import cache_places, open_log
     from backfill.distill import distill
     from backfill.durable import replace_file
     from backfill.engines import make_engine
+    from backfill.engines.telling import TellingEngine
     from backfill.ids import canonical_json
     from backfill.made_before import MadeBefore
     from backfill.model_memory import check_engine_fits
@@ -72,14 +87,14 @@ def _distill(
         _publish(run, plan, done, on_done)
         return
     check_engine_fits(config.engine)
-    engine = make_engine(config.engine, log_path=run.logs / f"engine-{worker}.log")
+    engine = TellingEngine(make_engine(config.engine, log_path=run.logs / f"engine-{log.worker}.log"), log.answered)
     cached = config.distill.cache and not engine.deterministic
     runs, bundles = cache_places(config.distill.cache_from)
     before = MadeBefore(bundles, prints[OBJECT], prints[CLAIMS]) if bundles else None
     with contextlib.ExitStack() as stack:
         stack.callback(engine.close)
         logs = {
-            product: stack.enter_context(open_log(run.logs, worker, print_, cached=cached, others=runs))
+            product: stack.enter_context(open_log(run.logs, log.worker, print_, cached=cached, others=runs))
             for product, print_ in prints.items()
         }
         done = distill(
@@ -96,7 +111,7 @@ def _distill(
             should_stop=should_stop,
         )
         _publish(run, plan, done, on_done)
-        replace_file(run.logs / f"engine-{worker}.json", canonical_json(engine.record()))
+        replace_file(run.logs / f"engine-{log.worker}.json", canonical_json(engine.record()))
 
 
 def _inputs(run: RunDir, plan: Plan, shards: Iterable[int]) -> Iterator[tuple[str, Sequence[Exchange] | Windows]]:
@@ -123,7 +138,7 @@ def _publish(run: RunDir, plan: Plan, done: Iterable[DistilledShard], on_done: O
 
 
 def _embed(
-    run: RunDir, plan: Plan, shards: Iterable[int], worker: str, should_stop: ShouldStop, on_done: OnDone
+    run: RunDir, plan: Plan, shards: Iterable[int], log: WorkerLog, should_stop: ShouldStop, on_done: OnDone
 ) -> None:
     from backfill.embed_shard import embed_shards
 

@@ -54,5 +54,6 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     monkeypatch.setattr("backfill.encoders.make_embedder", lambda config: HashEmbedder())
     monkeypatch.setattr("backfill.encoders.fingerprint_of_encoder", lambda config: "e" * 32)
+    monkeypatch.setattr("backfill.encoders.encoder_parts", lambda config: {"embedder": "hash"})
     monkeypatch.setattr("backfill.encoders.export_encoder", lambda config: ExportedEncoder(info, (card,)))
     monkeypatch.setattr("backfill.trust.record_encoder", lambda sha256: None)

@@ -101,7 +101,7 @@ def _known(config: Config, run_dir: Any) -> frozenset[bytes]:
     from backfill.distill import distill_fingerprint
     from backfill.errors import ModelError
     from backfill.gate import LLM_KINDS
-    from backfill.pipeline import generation_fingerprint
+    from backfill.joining import generation_fingerprint
     from backfill.weights import cache_dir
     from backfill.workload import done_contents
 

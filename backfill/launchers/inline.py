@@ -1,74 +1,57 @@
-"""The inline launcher: this process does the work; scanning may spread over a pool of processes."""
+"""The inline launcher: this process does the work, or as many processes of this machine as the config asks for."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from backfill.errors import Interrupted
-from backfill.reading import advance, set_meter
+from backfill.config import Config
+from backfill.launchers.base import to_stderr
 from backfill.stages import OnDone, ShouldStop, work
-
-POLL_S = 0.5
 
 
 class InlineLauncher:
-    """Runs shards in order; `scan_workers` > 1 reads transcripts in as many processes."""
+    """One worker in this process, or `launcher.workers` (scanning: `scan.workers`) processes beside it.
 
-    def __init__(self, scan_workers: int = 1) -> None:
-        self._scan_workers = scan_workers
+    `tag` goes into the names of the workers, for another process may be at the same run folder.
+    """
+
+    def __init__(self, config: Config, *, tag: str = "", say: Callable[[str], None] = to_stderr) -> None:
+        self._config = config
+        self._tag = tag
+        self._say = say
 
     def run(self, path: Path, stage: str, shards: Sequence[int], *, should_stop: ShouldStop, on_done: OnDone) -> None:
         """See `Launcher.run`."""
-        if stage == "scan" and self._scan_workers > 1 and len(shards) > 1:
-            self._pool(path, shards, should_stop, on_done)
-        else:
-            work(path, stage, shards, worker="inline", should_stop=should_stop, on_done=on_done)
+        from backfill.launchers.crew import work_together
+        from backfill.launchers.processes import ProcessCrew
 
-    def _pool(self, path: Path, shards: Sequence[int], should_stop: ShouldStop, on_done: OnDone) -> None:
-        context = multiprocessing.get_context("spawn")
-        read, shown = context.Value("q", 0), 0
-        count = min(self._scan_workers, len(shards))
-        with ProcessPoolExecutor(count, context, _begin, (read,)) as pool:
-            pending: set[Future[tuple[int, dict[str, Any]]]] = {pool.submit(scan_one, path, s) for s in shards}
-            while pending:
-                done, pending = wait(pending, POLL_S, FIRST_COMPLETED)
-                more = read.value - shown
-                shown += more
-                advance(more)
-                for future in done:
-                    on_done(*future.result())
-                if should_stop():
-                    pool.shutdown(wait=True, cancel_futures=True)
-                    raise Interrupted("stopped while reading transcripts", hint="the same command resumes")
-
-
-def scan_one(path: Path, shard: int) -> tuple[int, dict[str, Any]]:
-    """Reads one shard in a process of the pool; returns it with its stats."""
-    results: list[tuple[int, dict[str, Any]]] = []
-    work(
-        path,
-        "scan",
-        [shard],
-        worker=f"pool-{os.getpid()}",
-        should_stop=lambda: False,
-        on_done=lambda number, stats: results.append((number, stats)),
-    )
-    return results[0]
+        gpus = _gpus() if stage != "scan" else []
+        asked = self._config.scan.workers if stage == "scan" else self._config.launcher.workers or len(gpus)
+        count = min(max(1, asked), len(shards))
+        if count < 2:
+            work(path, stage, shards, worker=f"inline{self._tag}", should_stop=should_stop, on_done=on_done)
+            return
+        kind = "scan" if stage == "scan" else "inline"
+        work_together(
+            ProcessCrew(path, stage, shards, gpus),
+            path,
+            stage,
+            shards,
+            names=[f"{kind}{self._tag}-{i}" for i in range(count)],
+            stuck_after_s=self._config.launcher.stuck_after_s,
+            should_stop=should_stop,
+            on_done=on_done,
+            say=self._say,
+        )
 
 
-def _begin(read: Any) -> None:
-    """In each process of the pool: interrupts reach the parent alone, which shows what all have `read`."""
-    import signal
+def _gpus() -> list[str]:
+    """Names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES takes them."""
+    from backfill.model_memory import devices
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def count(n_bytes: int) -> None:
-        with read.get_lock():
-            read.value += n_bytes
-
-    set_meter(count)
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name.strip() for name in chosen.split(",") if name.strip()]
+    return [str(device.index) for device in devices()]

@@ -1,177 +1,224 @@
-"""The Ray launcher: actors that pull shards from a dispenser until none is left.
+"""The Ray launcher: actors of one cluster that pull shards from a dispenser until none is left.
 
-A shard belongs to whoever asks for it next, so a slow actor takes fewer; an actor that dies is restarted and its
-unpublished shards are handed out again. Attaches to a running cluster by `address`, else starts a local one.
-Deliberately absent: Ray Data and the object store; shards go through the run folder.
+Attaches to a running cluster by `address`, else starts one on this machine. Each actor has a GPU, or a number of cores;
+Ray says where. All nodes must see the run folder under the same path: shards go through it, never through the object
+store. The dispenser lives on this process's node, so that no other node is one whose loss ends a run. Deliberately
+absent: Ray Data, detached actors, and Ray's own restarts, which would not give back what an actor held.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backfill.config import LauncherConfig
-from backfill.errors import BackfillError, Interrupted
-from backfill.stages import OnDone, ShouldStop, work
+from backfill.config import Config, LauncherConfig
+from backfill.errors import BackfillError
+from backfill.launchers.base import to_stderr
+from backfill.launchers.crew import work_together
+from backfill.launchers.dispenser import Dispenser, News
+from backfill.launchers.outcome import Outcome, work_from
+from backfill.stages import OnDone, ShouldStop
 
-POLL_S = 0.2
-MAX_RESTARTS = 3
+# As long as an actor may wait for a free place before that is said.
+WAITING_S = 60.0
 
 
-class Dispenser:
-    """Hands out shards and remembers who has which; lives in an actor of its own."""
+class RemoteSource:
+    """A dispenser in an actor, called as if it were here."""
 
-    def __init__(self, shards: Sequence[int]) -> None:
-        self._left = deque(shards)
-        self._held: dict[str, set[int]] = {}
-        self._done: deque[tuple[int, dict[str, Any]]] = deque()
-        self._stopped = False
+    def __init__(self, actor: Any) -> None:
+        self.actor = actor
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        import ray
+
+        return ray.get(getattr(self.actor, name).remote(*arguments))
 
     def take(self, worker: str) -> int | None:
-        """The next shard for a worker, None when there is none."""
-        if self._stopped or not self._left:
-            return None
-        shard = self._left.popleft()
-        self._held.setdefault(worker, set()).add(shard)
+        """See `Dispenser`."""
+        shard: int | None = self._call("take", worker)
         return shard
 
     def finish(self, worker: str, shard: int, stats: dict[str, Any]) -> None:
-        """A worker has published a shard."""
-        self._held.get(worker, set()).discard(shard)
-        self._done.append((shard, stats))
+        """See `Dispenser`."""
+        self._call("finish", worker, shard, stats)
 
-    def release(self, worker: str) -> int:
-        """Puts back what a dead worker held; returns how many shards are left to hand out."""
-        self._left.extend(sorted(self._held.pop(worker, set())))
-        return len(self._left)
+    def held(self, worker: str) -> list[int]:
+        """See `Dispenser`."""
+        return list(self._call("held", worker))
 
-    def news(self) -> list[tuple[int, dict[str, Any]]]:
-        """Shards finished since the last call."""
-        found = list(self._done)
-        self._done.clear()
-        return found
+    def release(self, worker: str) -> list[int]:
+        """See `Dispenser`."""
+        return list(self._call("release", worker))
+
+    def retire(self, worker: str) -> list[int]:
+        """See `Dispenser`."""
+        return list(self._call("retire", worker))
+
+    def left(self) -> int:
+        """See `Dispenser`."""
+        return int(self._call("left"))
+
+    def news(self) -> list[News]:
+        """See `Dispenser`."""
+        return list(self._call("news"))
 
     def stop(self) -> None:
-        """Hand out nothing more."""
-        self._stopped = True
+        """See `Dispenser`."""
+        self._call("stop")
 
     def stopped(self) -> bool:
-        """Whether workers should stop."""
-        return self._stopped
+        """See `Dispenser`."""
+        return bool(self._call("stopped"))
 
 
 class Worker:
     """One actor: one engine or encoder, shards until none is left."""
 
-    def __init__(self, name: str, dispenser: Any) -> None:
-        self._name = name
-        self._dispenser = dispenser
-        self._asked_at = 0.0
-        self._stop = False
+    def run(self, actor: Any, path: str, stage: str, name: str) -> Outcome:
+        """Works until the dispenser is empty; says how it ended."""
+        return work_from(RemoteSource(actor), Path(path), stage, name)
 
-    def run(self, path: str, stage: str) -> str:
-        """Works until the dispenser is empty; returns "" or the message of the error that ended it."""
+
+class RayCrew:
+    """Implements `Crew`."""
+
+    def __init__(
+        self, path: Path, stage: str, shards: Sequence[int], *, cpus: float, gpus: float, say: Callable[[str], None]
+    ) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        dispenser = ray.remote(Dispenser).options(num_cpus=0, scheduling_strategy=here)
+        self._source = RemoteSource(dispenser.remote(list(shards)))
+        self._actor = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus)
+        self._path, self._stage = path, stage
+        self._place = f"{cpus:g} CPUs and {gpus:g} GPUs"
+        self._say = say
+        self._actors: dict[str, Any] = {}
+        self._running: dict[Any, str] = {}
+        self._waits_since: float | None = time.monotonic()
+
+    @property
+    def dispenser(self) -> RemoteSource:
+        """See `Crew`."""
+        return self._source
+
+    def start(self, worker: str) -> None:
+        """See `Crew`. An actor that no node has room for waits until one has."""
+        if worker not in self._actors:
+            self._actors[worker] = self._actor.remote()
+        handle = self._actors[worker]
+        self._running[handle.run.remote(self._source.actor, str(self._path), self._stage, worker)] = worker
+
+    def ended(self, timeout_s: float) -> list[Outcome]:
+        """See `Crew`."""
         import ray
 
-        def report(shard: int, stats: dict[str, Any]) -> None:
-            ray.get(self._dispenser.finish.remote(self._name, shard, stats))
+        if not self._running:
+            time.sleep(timeout_s)
+            return []
+        ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=timeout_s)
+        self._say_where_nothing_fits()
+        return [self._outcome(reference, self._running.pop(reference)) for reference in ready]
+
+    def kill(self, worker: str) -> None:
+        """See `Crew`."""
+        import ray
+
+        ray.kill(self._actors.pop(worker))
+        self._running = {reference: name for reference, name in self._running.items() if name != worker}
+
+    def close(self) -> None:
+        """See `Crew`."""
+        import ray
+
+        for worker in list(self._actors):
+            self.kill(worker)
+        ray.kill(self._source.actor)
+
+    def _outcome(self, reference: Any, worker: str) -> Outcome:
+        import ray
 
         try:
-            work(Path(path), stage, self._shards(), worker=self._name, should_stop=self._should_stop, on_done=report)
-        except Interrupted:
-            return ""
-        except BackfillError as error:
-            return f"{error} {error.hint}".strip()
-        return ""
+            outcome: Outcome = ray.get(reference)
+        except ray.exceptions.RayActorError:
+            self.kill(worker)
+            return Outcome(worker, died=True)
+        return outcome
 
-    def _shards(self) -> Iterator[int]:
-        import ray
-
-        while (shard := ray.get(self._dispenser.take.remote(self._name))) is not None:
-            yield shard
-
-    def _should_stop(self) -> bool:
-        import ray
-
-        if time.monotonic() - self._asked_at > 1.0:
-            self._asked_at = time.monotonic()
-            self._stop = bool(ray.get(self._dispenser.stopped.remote()))
-        return self._stop
+    def _say_where_nothing_fits(self) -> None:
+        """Once, where no worker has taken anything for a while."""
+        if self._waits_since is None:
+            return
+        if any(self._source.held(worker) for worker in self._actors):
+            self._waits_since = None
+        elif time.monotonic() - self._waits_since > WAITING_S:
+            self._waits_since = None
+            self._say(f"no worker of {self._stage} has begun: is there a node with {self._place} free?")
 
 
 class RayLauncher:
-    """One actor per GPU, or `workers` actors on CPUs."""
+    """One actor per GPU; without GPUs `launcher.workers` actors of `cpus_per_worker` cores, or as many as fit."""
 
-    def __init__(self, config: LauncherConfig) -> None:
-        self._config = config
+    def __init__(self, config: Config, *, tag: str = "", say: Callable[[str], None] = to_stderr) -> None:
+        self._config = config.launcher
+        self._tag = tag
+        self._say = say
 
     def run(self, path: Path, stage: str, shards: Sequence[int], *, should_stop: ShouldStop, on_done: OnDone) -> None:
         """See `Launcher.run`."""
         import ray
 
-        self._attach()
-        config = self._config
-        gpus = int(ray.cluster_resources().get("GPU", 0))
-        per_gpu = config.gpus_per_worker or (1.0 if gpus and stage != "scan" else 0.0)
-        count = min(config.workers or (gpus if per_gpu else 1) or 1, len(shards))
-        dispenser = ray.remote(Dispenser).options(num_cpus=0).remote(list(shards))
-        actor = ray.remote(Worker).options(num_cpus=config.cpus_per_worker, num_gpus=per_gpu)
-        tries = dict.fromkeys((f"ray-{i}" for i in range(count)), 0)
-        actors = {name: actor.remote(name, dispenser) for name in tries}
-        running = {actors[name].run.remote(str(path), stage): name for name in tries}
-        stopped = False
+        attach(self._config)
+        cpus = self._config.cpus_per_worker
+        count, gpus = places(self._config, stage, ray.cluster_resources())
+        work_together(
+            RayCrew(path, stage, shards, cpus=cpus, gpus=gpus, say=self._say),
+            path,
+            stage,
+            shards,
+            names=[f"ray{self._tag}-{i}" for i in range(min(count, len(shards)))],
+            stuck_after_s=self._config.stuck_after_s,
+            should_stop=should_stop,
+            on_done=on_done,
+            say=self._say,
+        )
+
+
+def places(config: LauncherConfig, stage: str, resources: dict[str, float]) -> tuple[int, float]:
+    """(actors, GPUs of each) for a stage on a cluster that has these resources. Scanning needs no GPU."""
+    total = resources.get("GPU", 0.0) if stage != "scan" else 0.0
+    gpus = (config.gpus_per_worker or (1.0 if total else 0.0)) if stage != "scan" else 0.0
+    fit = int(resources.get("CPU", 1.0) / config.cpus_per_worker) if config.cpus_per_worker else 1
+    if gpus:
+        fit = int(total / gpus)
+    return max(1, config.workers or fit), gpus
+
+
+def attach(config: LauncherConfig) -> None:
+    """Joins the cluster at `address`, or starts Ray on this machine, unless this process is in one already.
+
+    A job that was submitted to a cluster finds its address in RAY_ADDRESS. Raises BackfillError where none answers.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return
+    address = config.address or os.environ.get("RAY_ADDRESS", "")
+    if address:
         try:
-            while running:
-                ready, _ = ray.wait(list(running), timeout=POLL_S)
-                for shard, stats in ray.get(dispenser.news.remote()):
-                    on_done(shard, stats)
-                for reference in ready:
-                    name = running.pop(reference)
-                    if self._ended(reference, name, dispenser, tries):
-                        continue
-                    actors[name] = actor.remote(name, dispenser)
-                    running[actors[name].run.remote(str(path), stage)] = name
-                if should_stop() and not stopped:
-                    stopped = True
-                    ray.get(dispenser.stop.remote())
-            for shard, stats in ray.get(dispenser.news.remote()):
-                on_done(shard, stats)
-        finally:
-            for handle in (*actors.values(), dispenser):
-                ray.kill(handle)
-        if stopped:
-            raise Interrupted(f"stopped during {stage}", hint="the same command resumes")
-
-    def _ended(self, reference: Any, name: str, dispenser: Any, tries: dict[str, int]) -> bool:
-        """Whether a worker ended for good; False asks for another in its place. Raises what it died of."""
-        import ray
-
-        try:
-            message = ray.get(reference)
-        except ray.exceptions.RayActorError as error:
-            tries[name] += 1
-            left = ray.get(dispenser.release.remote(name))
-            if tries[name] > MAX_RESTARTS:
-                raise BackfillError(f"worker {name} died {tries[name]} times: {error}") from error
-            return bool(left == 0)
-        if message:
-            raise BackfillError(f"worker {name}: {message}")
-        return True
-
-    def _attach(self) -> None:
-        import ray
-
-        if ray.is_initialized():
-            return
-        if self._config.address:
-            ray.init(address=self._config.address, log_to_driver=False)
-        else:
-            ray.init(
-                num_cpus=max(2, self._config.workers),
-                include_dashboard=False,
-                log_to_driver=False,
-                configure_logging=False,
+            ray.init(address=address, log_to_driver=False)
+        except ConnectionError as error:
+            hint = (
+                "`ray status --address HOST:PORT` must work from here; launcher.address: '' starts Ray on this machine"
             )
+            raise BackfillError(f"no Ray cluster at {address}: {error}", hint=hint) from error
+        return
+    cpus = max(os.cpu_count() or 1, math.ceil(config.workers * config.cpus_per_worker))
+    ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, configure_logging=False)
