@@ -5,44 +5,81 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib
+import resource
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from backfill.errors import BackfillError
 from bench.harness import Result, machine
+from bench.lines import LINES, green
 
-BENCHMARKS = (
-    "scan", "distill", "mask", "tokens", "overhead", "extractive", "merge", "embed", "bm25",
-    "vectors", "query", "open", "size", "faults", "quality",
-)  # fmt: skip
 RESULTS = Path(__file__).with_name("results.csv")
 COLUMNS = ("at", "git", "machine", "name", "value", "unit", "peers", "limit", "ratio", "goal", "met", "notes")
 
 
 def main() -> int:
-    """Runs what is asked for; exit code 1 when a benchmark could not be run."""
+    """Runs what is asked for; exit code 1 when a benchmark could not be run or its tests are red."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("name", choices=(*BENCHMARKS, "all"))
+    parser.add_argument("name", choices=(*LINES, "all"))
     parser.add_argument("--quick", action="store_true", help="smaller inputs and fewer runs")
+    parser.add_argument(
+        "--tests", action="store_true", help="first run the tests of the same thing; red ones stop a line"
+    )
     parser.add_argument("--no-record", action="store_true", help="do not append to bench/results.csv")
     args = parser.parse_args()
-    failed = 0
-    for name in BENCHMARKS if args.name == "all" else (args.name,):
-        print(f"== {name}  ({machine()})", flush=True)
-        try:
-            result: Result = importlib.import_module(f"bench.{name}").run(args.quick)
-        except (ModuleNotFoundError, BackfillError) as error:
-            print(f"skipped: {error}", file=sys.stderr)
-            failed += 1
-            continue
-        if result.notes:
-            print(f"  {result.notes}")
-        if not args.no_record:
-            record(result)
-        print(result.line(), flush=True)
-    return 1 if failed else 0
+    names = list(LINES) if args.name == "all" else [args.name]
+    started = time.monotonic()
+    found = [result for name in names if (result := _one(name, args)) is not None]
+    if args.name == "all":
+        print(f"== all  ({len(names)} lines in {time.monotonic() - started:.0f} s)")
+        print(_summary(found, len(names)).line(), flush=True)
+    return 0 if len(found) == len(names) else 1
+
+
+def _one(name: str, args: argparse.Namespace) -> Result | None:
+    """One line, with what it took; None where it could not be run."""
+    print(f"== {name}  ({machine()}; tested by {' '.join(LINES[name])})", flush=True)
+    if args.tests and not green(name):
+        print(f"skipped: the tests of {name} fail, so its figure would say nothing", file=sys.stderr)
+        return None
+    began, cpu = time.monotonic(), _cpu_s()
+    try:
+        result: Result = importlib.import_module(f"bench.{name}").run(args.quick)
+    except (ModuleNotFoundError, BackfillError) as error:
+        print(f"skipped: {error}", file=sys.stderr)
+        return None
+    if result.notes:
+        print(f"  {result.notes}")
+    print(f"  took {time.monotonic() - began:.0f} s, {_cpu_s() - cpu:.0f} CPU s")
+    if not args.no_record:
+        record(result)
+    print(result.line(), flush=True)
+    return result
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of the children that have ended."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in spent)
+
+
+def _summary(found: Sequence[Result], wanted: int) -> Result:
+    """How many lines reach their goals; a line without one counts as reaching it."""
+    reached = sum(result.met is not False for result in found)
+    return Result(
+        name="all",
+        value=reached,
+        unit="lines that reach their goals",
+        peers={result.name: result.ratio for result in found},
+        limit=f"{wanted} lines",
+        ratio=reached / wanted,
+        goal="every line",
+        met=reached == wanted,
+    )
 
 
 def record(result: Result) -> None:

@@ -82,12 +82,12 @@ def measure(n: int, runs: int) -> dict[str, Spread]:
 
     def merged(*kinds: str) -> float:
         shutil.rmtree(out, ignore_errors=True)
-        return _merge([part(n, kind) for kind in kinds], out)
+        return merged_s([part(n, kind) for kind in kinds], out)
 
     def grown() -> float:
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(part(n, "rest"), out)
-        return _merge([out, part(n, "delta")], out)
+        return merged_s([out, part(n, "delta")], out)
 
     subjects: dict[str, Callable[[], float]] = {"cp + fsync": copy}
     for name, kinds in pairs.items():
@@ -109,7 +109,8 @@ def _copy_and_sync(source: Path, target: Path) -> None:
         os.close(descriptor)
 
 
-def _merge(paths: list[Path], out: Path) -> float:
+def merged_s(paths: list[Path], out: Path) -> float:
+    """Seconds of merging bundles into a folder that is not there."""
     from backfill.merge import merge
     from backfill.pipeline import input_of_run
 
@@ -188,7 +189,7 @@ def main() -> int:
     if args.build:
         build(int(args.build[0]), args.build[1], Path(args.build[2]))
     if args.child:
-        seconds = _merge(args.child[:2], args.child[2])
+        seconds = merged_s(args.child[:2], args.child[2])
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps({"peak_mb": round(peak, 1), "seconds": round(seconds, 2)}))
     for n in args.memory or ():

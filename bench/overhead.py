@@ -50,19 +50,19 @@ def run(quick: bool) -> Result:
     """Measures exchanges/s; see the module."""
     n, runs = (SHARD // 4, 2) if quick else (SHARD, 3)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        pool.map(_once, [(0, 32), (1, 32)], chunksize=1)
+        pool.map(once, [(0, 32), (1, 32)], chunksize=1)
 
         def processes(count: int) -> float:
             turn[0] += 1
             jobs = [(turn[0] * 10 + i, n) for i in range(count)]
-            return count * n / timed(lambda: pool.map(_once, jobs, chunksize=1))
+            return count * n / timed(lambda: pool.map(once, jobs, chunksize=1))
 
         turn = [0]
         cpu: list[float] = []
 
         def busy() -> float:
             turn[0] += 1
-            cpu.append(n / pool.map(_once, [(turn[0] * 10, n)], chunksize=1)[0])
+            cpu.append(n / pool.map(once, [(turn[0] * 10, n)], chunksize=1)[0])
             return cpu[-1]
 
         subjects = {
@@ -103,7 +103,7 @@ def _marked(row: Exchange, mark: str) -> Exchange:
     return replace(row, user_text=text, content_id=content, exchange_id=exchange_id(content, row.prev_content_id))
 
 
-def _once(job: tuple[int, int]) -> float:
+def once(job: tuple[int, int]) -> float:
     """CPU seconds of one worker over rows of its own."""
     seed, n = job
     rows = distinct_rows(seed, n)

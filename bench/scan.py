@@ -99,8 +99,10 @@ def _speed(folder: Path, name: str, root: Path, runs: int) -> dict[str, Spread]:
         return measured
 
     subjects = {
-        f"{name}: scan": rate(f"{name}: scan", size_mb, lambda: _scan(folder, root, "secrets")),
-        f"{name}: scan, privacy off": rate(f"{name}: scan, privacy off", size_mb, lambda: _scan(folder, root, "off")),
+        f"{name}: scan": rate(f"{name}: scan", size_mb, lambda: scan_once(folder, root, "secrets")),
+        f"{name}: scan, privacy off": rate(
+            f"{name}: scan, privacy off", size_mb, lambda: scan_once(folder, root, "off")
+        ),
         f"{name}: json.loads loop": rate(f"{name}: json.loads loop", lines_mb, lambda: _each_line(json.loads, files)),
         f"{name}: raw read": rate(f"{name}: raw read", lines_mb, lambda: [path.read_bytes() for path in files]),
     }
@@ -124,7 +126,7 @@ def _ratios(spreads: dict[str, Spread], name: str) -> tuple[float, float, float,
     )
 
 
-def _scan(folder: Path, source: Path, privacy: Any, shard_bytes: int = 1 << 40) -> None:
+def scan_once(folder: Path, source: Path, privacy: Any, shard_bytes: int = 1 << 40) -> None:
     """One shard, from listing the sources to the published manifest."""
     run = RunDir(Path(tempfile.mkdtemp(prefix="run-", dir=folder)) / "run")
     run.make()
@@ -180,7 +182,7 @@ def _growth(folder: Path, quick: bool) -> float:
         used: list[float] = []
         for _ in range(3):
             started = time.process_time()
-            _scan(folder, root, "secrets")
+            scan_once(folder, root, "secrets")
             used.append(time.process_time() - started)
         points.append((math.log(size), math.log(min(used))))
     mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))

@@ -1,7 +1,7 @@
 """Bytes on disk of an exchange: a bundle's files against SQLite FTS5 and FAISS flat with the same rows.
 
 Encoder and lineage are left out on our side (they do not grow with the bundle); on the other side stand the SQLite file
-of `bench/query.py` (contentless FTS5 and a table of rows) and two flat float16 indexes. Goal: smaller.
+of `bench/query.py` (contentless FTS5 and a table of rows) and two flat float16 indexes. Goal: 0.6.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from bench import synthetic
 from bench.harness import Result
 from bench.query import database
 
+GOAL = 0.6
 
-def run(quick: bool) -> Result:
-    """Measures bytes an exchange; see the module."""
-    n = 10_000 if quick else 100_000
+
+def bytes_by_role(n: int) -> dict[str, int]:
+    """Bytes of the synthetic bundle's files, by what they are."""
     by_role: dict[str, int] = defaultdict(int)
     for entry in Bundle.open(synthetic.bundle(n)).manifest.files:
         if entry.role != "encoder":
             by_role[entry.role] += entry.bytes
+    return by_role
+
+
+def run(quick: bool) -> Result:
+    """Measures bytes an exchange; see the module."""
+    n = 10_000 if quick else 100_000
+    by_role = bytes_by_role(n)
     for role, size in sorted(by_role.items(), key=lambda item: -item[1]):
         print(f"  {role:<20} {size / n:10.0f} bytes an exchange")
     value = sum(by_role.values()) / n
@@ -34,7 +42,7 @@ def run(quick: bool) -> Result:
         peers={"SQLite FTS5 + FAISS flat": peer},
         limit="vectors alone: 1536",
         ratio=value / peer,
-        goal="< 1",
-        met=value < peer,
+        goal=f"<= {GOAL} of it",
+        met=value <= GOAL * peer,
         notes=f"{n:,} exchanges of 1.3 KB of text on average",
     )

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from backfill.config import ScanConfig
 from backfill.extractive import candidates, extract
-from backfill.types import PalaceObject
+from backfill.types import Exchange, PalaceObject
 from backfill.weights import smollm2_dir
 from bench.harness import Result, Spread
 
@@ -23,20 +24,7 @@ GOAL = 0.6
 
 def run(quick: bool) -> Result:
     """Counts tokens; see the module."""
-    from tokenizers import Tokenizer
-
-    from bench.distill import sample_rows
-
-    tokenizer = Tokenizer.from_file(str(smollm2_dir() / "tokenizer.json"))
-    rows = [row for row in sample_rows(ScanConfig()) if row.tokens_est >= 12]
-    counts: dict[str, list[float]] = {"wire": [], "public": [], "free text": []}
-    for row in rows[: 20 if quick else None]:
-        made = extract(row, generation=0, fingerprint="f", min_tokens=12)
-        texts = [candidate.text for candidate in candidates(row)]
-        number = texts.index(made.specific_context) + 1 if made.specific_context in texts else 0
-        for name, form in forms(made, number).items():
-            text = json.dumps(form, ensure_ascii=False, separators=(",", ":"))
-            counts[name].append(len(tokenizer.encode(text, add_special_tokens=False).ids) + 1)  # the end mark
+    counts = counted(sampled()[: 20 if quick else None])
     means = {name: statistics.fmean(values) for name, values in counts.items()}
     for name, values in counts.items():
         print(f"  {name:<34} {means[name]:12.2f} a mean, {statistics.median(values):.0f} a median")
@@ -53,6 +41,29 @@ def run(quick: bool) -> Result:
         spread={name: Spread.of(values) for name, values in counts.items()},
         notes=f"{len(counts['wire'])} exchanges of the samples, extractive objects, SmolLM2's tokenizer",
     )
+
+
+def sampled() -> list[Exchange]:
+    """The exchanges of the samples that an engine is asked about."""
+    from bench.distill import sample_rows
+
+    return [row for row in sample_rows(ScanConfig()) if row.tokens_est >= 12]
+
+
+def counted(rows: Sequence[Exchange]) -> dict[str, list[float]]:
+    """Tokens of each form of each row's object, the end mark included."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(smollm2_dir() / "tokenizer.json"))
+    counts: dict[str, list[float]] = {"wire": [], "public": [], "free text": []}
+    for row in rows:
+        made = extract(row, generation=0, fingerprint="f", min_tokens=12)
+        texts = [candidate.text for candidate in candidates(row)]
+        number = texts.index(made.specific_context) + 1 if made.specific_context in texts else 0
+        for name, form in forms(made, number).items():
+            text = json.dumps(form, ensure_ascii=False, separators=(",", ":"))
+            counts[name].append(len(tokenizer.encode(text, add_special_tokens=False).ids) + 1)  # the end mark
+    return counts
 
 
 def forms(made: PalaceObject, number: int) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,258 @@
+"""How every line grows: its cost at three sizes, and the exponent of cost = c * size^k with a 95% interval.
+
+Costs are CPU seconds of this process, all threads together, since the clock of a shared machine measures the others;
+sizes take turns, so that drift falls on all alike. Of the real engine it is wall time at a full window; tokens and
+bytes are counted. A fixed share (imports, a month's files) makes an exponent smaller, so below 1 is no loss. Writes the
+points and their plots into `bench/plots`. Goals: at most 1.15 (1 within the scatter), the whole query below 0.5.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.fit import Fit, fit
+from bench.harness import Result, cpu_timed
+
+GOAL, QUERY_GOAL = 1.15, 0.5
+QUERIES = 15
+Cost = Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the table: `make` sets it up, given a scratch folder, and returns the cost of a size."""
+
+    name: str
+    unit: str
+    sizes: tuple[int, int, int]
+    quick: tuple[int, int, int]
+    make: Callable[[Path], Cost]
+    goal: float = GOAL
+    of: str = "CPU s"
+
+
+def run(quick: bool) -> Result:
+    """Fits every line; see the module."""
+    from bench import plots
+
+    found: dict[str, Fit] = {}
+    missed: list[str] = []
+    drawn: list[plots.Point] = []
+    with tempfile.TemporaryDirectory(prefix="backfill-bench-") as folder:
+        for line in LINES:
+            points = _measured(line, Path(folder), line.quick if quick else line.sizes, 2 if quick else 3)
+            found[line.name] = fit(points)
+            told = " ".join(f"{size:,}: {cost:.4g}" for size, cost in sorted(points))
+            print(f"  {line.name:<22} {found[line.name]}  [{line.of} at {line.unit}: {told}]", flush=True)
+            missed += [line.name] if found[line.name].exponent > line.goal else []
+            if line.name.startswith("query"):
+                drawn += [plots.Point("query-size", line.name, size, 1e3 * cost) for size, cost in points]
+        from bench import batch
+
+        rates = batch.rates(Path(folder), quick)
+    drawn += [plots.Point("throughput-batch", name, x, y) for name, series in rates.items() for x, y in series]
+    print(f"  plots: {plots.draw(drawn)}")
+    worst = max((name for name in found if not name.startswith("query")), key=lambda name: found[name].exponent)
+    return Result(
+        name="growth",
+        value=found[worst].exponent,
+        unit="exponent of the steepest line",
+        peers={name: one.exponent for name, one in found.items()},
+        limit="1: everything is read once",
+        ratio=found[worst].exponent / GOAL,
+        goal=f"every exponent <= {GOAL}, the whole query < {QUERY_GOAL}",
+        met=not missed,
+        notes=f"steepest: {worst}; above the goal: {', '.join(missed) or 'none'}; "
+        + ", ".join(f"{name} {one.low:.2f} to {one.high:.2f}" for name, one in found.items()),
+    )
+
+
+def _measured(line: Line, folder: Path, sizes: tuple[int, int, int], turns: int) -> list[tuple[float, float]]:
+    """Points of all turns but the first, which warms up; a counted line is the same every time."""
+    cost = line.make(folder)
+    if not line.of.endswith(" s"):
+        return [(size, cost(size)) for size in sizes]
+    for size in sizes:
+        cost(size)
+    return [(size, cost(size)) for _ in range(turns) for size in sizes]
+
+
+def _scan(folder: Path) -> Cost:
+    from bench.scan import scan_once
+    from bench.scan_corpus import write_corpus
+
+    written: dict[int, Path] = {}
+
+    def cost(exchanges: int) -> float:
+        if exchanges not in written:
+            written[exchanges] = folder / f"scan-{exchanges}"
+            written[exchanges].mkdir()
+            write_corpus(written[exchanges], 1, exchanges)
+        return cpu_timed(lambda: scan_once(folder, written[exchanges], "secrets"))
+
+    return cost
+
+
+def _overhead(folder: Path) -> Cost:
+    from bench.overhead import once
+
+    seed = iter(range(1_000, 10_000))
+    return lambda n: once((next(seed), n))
+
+
+def _extractive(folder: Path) -> Cost:
+    from backfill.extractive import extract
+    from bench.overhead import distinct_rows
+
+    seed = iter(range(20_000, 30_000))
+
+    def cost(n: int) -> float:
+        rows = distinct_rows(next(seed), n)
+        return cpu_timed(lambda: [extract(row, generation=0, fingerprint="f") for row in rows])
+
+    return cost
+
+
+def _tokens(folder: Path) -> Cost:
+    from bench.tokens import counted, sampled
+
+    return lambda n: sum(counted(sampled()[:n])["wire"])
+
+
+def _embed(folder: Path) -> Cost:
+    from backfill.config import EmbedderConfig
+    from backfill.encoders import make_embedder
+    from bench.embed import MODEL, texts_of
+
+    embedder = make_embedder(EmbedderConfig(model=MODEL, device="cpu"))
+    seed = iter(range(1_000, 10_000))
+
+    def cost(n: int) -> float:
+        texts = texts_of(n, next(seed))
+        return cpu_timed(lambda: embedder.encode(texts, kind="passage"))
+
+    return cost
+
+
+def _bm25_build(folder: Path) -> Cost:
+    from bench import synthetic
+    from bench.bm25 import build_field
+
+    def cost(n: int) -> float:
+        _, texts = synthetic.texts(n)
+        return cpu_timed(lambda: build_field(texts))
+
+    return cost
+
+
+def _search(mode: str) -> Callable[[Path], Cost]:
+    """Mean CPU seconds of a query that was not asked before, hits read, without encoding."""
+    from bench import synthetic
+
+    def make(folder: Path) -> Cost:
+        asked: dict[int, Any] = {}
+
+        def cost(n: int) -> float:
+            if n not in asked:
+                queries = synthetic.queries(n, 6 * QUERIES, seed=len(mode))
+                asked[n] = synthetic.opened(n, queries), iter(queries)
+            opened, queries = asked[n]
+            chosen = [next(queries) for _ in range(QUERIES)]
+            return statistics.median(cpu_timed(lambda q=q: opened.search(q.text, mode=mode)) for q in chosen)  # type: ignore[misc]
+
+        return cost
+
+    return make
+
+
+def _by_hand(folder: Path) -> Cost:
+    from bench import synthetic
+    from bench.query import ByHand
+
+    asked: dict[int, Any] = {}
+
+    def cost(n: int) -> float:
+        if n not in asked:
+            asked[n] = ByHand(n), iter(synthetic.queries(n, 6 * QUERIES))
+        search, queries = asked[n]
+        chosen = [next(queries) for _ in range(QUERIES)]
+        return statistics.median(cpu_timed(lambda q=q: search(q)) for q in chosen)  # type: ignore[misc]
+
+    return cost
+
+
+def _vectors(folder: Path) -> Cost:
+    import numpy as np
+
+    from backfill.vector_space import VectorSpace
+    from bench import synthetic
+
+    spaces: dict[int, Any] = {}
+
+    def cost(n: int) -> float:
+        if n not in spaces:
+            _, (core, _) = synthetic.vectors(n)
+            queries = [query.vector for query in synthetic.queries(n, QUERIES)]
+            spaces[n] = VectorSpace([core], [np.arange(n)], n), queries, np.ones(n, np.bool_)
+        space, queries, mask = spaces[n]
+        return statistics.median(cpu_timed(lambda q=q: space.candidates(q, mask, 100)) for q in queries)  # type: ignore[misc]
+
+    return cost
+
+
+def _merge(folder: Path) -> Cost:
+    from bench import merge
+
+    os.environ["XDG_STATE_HOME"] = str(merge.CACHE / "state")
+
+    def cost(n: int) -> float:
+        shutil.rmtree(folder / "merged", ignore_errors=True)
+        parts = [merge.part(n, kind) for kind in ("early", "late")]
+        return cpu_timed(lambda: merge.merged_s(parts, folder / "merged"))
+
+    return cost
+
+
+def _size(folder: Path) -> Cost:
+    from bench.size import bytes_by_role
+
+    return lambda n: float(sum(bytes_by_role(n).values()))
+
+
+def _open(folder: Path) -> Cost:
+    from backfill.bundle import Bundle
+    from bench import synthetic
+
+    return lambda n: cpu_timed(lambda: Bundle.open(synthetic.bundle(n)))
+
+
+def _distill(folder: Path) -> Cost:
+    from bench.batch import demo
+
+    return demo(folder).asked_s
+
+
+BUNDLES, QUICK_BUNDLES = (10_000, 30_000, 100_000), (1_000, 3_000, 10_000)
+LINES = (
+    Line("scan", "exchanges", (60, 240, 960), (20, 60, 180), _scan),
+    Line("distill", "exchanges", (16, 32, 64), (8, 16, 32), _distill, of="wall s"),
+    Line("distill overhead", "exchanges", (128, 256, 512), (32, 64, 128), _overhead),
+    Line("extractive", "exchanges", (500, 1_000, 2_000), (125, 250, 500), _extractive),
+    Line("decode tokens", "exchanges", (10, 20, 40), (10, 20, 40), _tokens, of="tokens"),
+    Line("embed", "texts", (128, 512, 2_048), (64, 128, 256), _embed),
+    Line("bm25 build", "exchanges", BUNDLES, QUICK_BUNDLES, _bm25_build),
+    Line("bm25 search", "exchanges", BUNDLES, QUICK_BUNDLES, _search("verbatim-bm25")),
+    Line("vector search", "vectors", BUNDLES, QUICK_BUNDLES, _vectors),
+    Line("query", "exchanges", BUNDLES, QUICK_BUNDLES, _search("default"), goal=QUERY_GOAL),
+    Line("query by hand", "exchanges", BUNDLES, QUICK_BUNDLES, _by_hand, goal=9.0),
+    Line("open", "exchanges", BUNDLES, QUICK_BUNDLES, _open),
+    Line("merge", "exchanges", (10_000, 30_000, 100_000), (2_500, 5_000, 10_000), _merge),
+    Line("bundle size", "exchanges", BUNDLES, QUICK_BUNDLES, _size, of="bytes"),
+)
