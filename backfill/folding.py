@@ -14,7 +14,8 @@ from backfill.hits import Hit
 
 # Jaccard over runs of three words: one word changed in forty leaves 0.85, one in fifteen 0.65.
 MIN_SHARED = 0.8
-_MIN_SIZE = 0.9
+# And the shorter text has at least this share of the longer one's characters.
+MIN_SIZE = 0.9
 # Longer texts are told apart by their beginning and their length.
 _COMPARED_CHARS = 20_000
 # "t" is what is left of "doesn't" and its like.
@@ -44,7 +45,7 @@ def scores_agree(one: Mapping[str, float], other: Mapping[str, float], within: f
 
 def _alike_in_size(one: Hit, other: Hit) -> bool:
     sizes = sorted(len(hit.user_text) + len(hit.agent_text) for hit in (one, other))
-    return sizes[0] >= _MIN_SIZE * sizes[1]
+    return sizes[0] >= MIN_SIZE * sizes[1]
 
 
 def _alike_in_score(one: Hit, other: Hit) -> bool:
@@ -53,12 +54,12 @@ def _alike_in_score(one: Hit, other: Hit) -> bool:
 
 
 def _are_near(one: Hit, other: Hit) -> bool:
-    first, second = _words(one), _words(other)
+    first, second = (words_of(hit.user_text, hit.agent_text) for hit in (one, other))
     if first == second:
         return True
     if _differ_much(first, second):
         return False
-    if list(filter(_is_telling, first)) != list(filter(_is_telling, second)):
+    if list(filter(is_telling, first)) != list(filter(is_telling, second)):
         return False
     runs, others = _runs(first), _runs(second)
     return len(runs & others) >= MIN_SHARED * len(runs | others)
@@ -75,11 +76,13 @@ def _differ_much(first: list[str], second: list[str]) -> bool:
     return shared < MIN_SHARED * (shared + apart / 3)
 
 
-def _words(hit: Hit) -> list[str]:
-    return _WORD.findall(f"{hit.user_text[:_COMPARED_CHARS]} \0 {hit.agent_text[:_COMPARED_CHARS]}".casefold())
+def words_of(user_text: str, agent_text: str) -> list[str]:
+    """The words by which two exchanges are compared, in order, in folded case."""
+    return _WORD.findall(f"{user_text[:_COMPARED_CHARS]} \0 {agent_text[:_COMPARED_CHARS]}".casefold())
 
 
-def _is_telling(word: str) -> bool:
+def is_telling(word: str) -> bool:
+    """Whether a word must be the same in near copies: it is no plain word, or it denies."""
     return not word.isalpha() or word in _DENIALS
 
 
