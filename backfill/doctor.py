@@ -107,9 +107,7 @@ def check_gpus(listed: list[Device], cuda: str | None) -> Iterator[Finding]:
         yield Finding("gpu", "warning" if held else "ok", text, fix if held else "")
     driver = listed[0].driver
     if cuda is None:
-        yield Finding(
-            "driver", "warning", f"driver {driver}, and no CUDA build of torch", 'pip install "backfill[gpu]"'
-        )
+        yield _without_cuda(driver)
         return
     least = LEAST_DRIVER.get(cuda.partition(".")[0])
     if least and _numbers(driver) < _numbers(least):
@@ -117,6 +115,21 @@ def check_gpus(listed: list[Device], cuda: str | None) -> Iterator[Finding]:
         yield Finding("driver", "error", f"driver {driver} is older than CUDA {cuda} needs", fix)
     else:
         yield Finding("driver", "ok", f"driver {driver} for CUDA {cuda}")
+
+
+def _without_cuda(driver: str) -> Finding:
+    """Which CUDA builds a driver runs, before gigabytes of one are installed."""
+    runs = [release for release, least in LEAST_DRIVER.items() if _numbers(driver) >= _numbers(least)]
+    newest, least = list(LEAST_DRIVER.items())[-1]
+    if newest in runs:
+        return Finding(
+            "driver", "warning", f"driver {driver}, and no CUDA build of torch", 'pip install "backfill[gpu]"'
+        )
+    fix = f"update the driver to {least} or later" + (
+        f", or install builds of torch and vLLM for CUDA {runs[-1]}" if runs else ""
+    )
+    text = f"driver {driver} runs no build for CUDA {newest}" + (f", only up to CUDA {runs[-1]}" if runs else "")
+    return Finding("driver", "warning", f"{text}; no CUDA build of torch is installed yet", fix)
 
 
 def check_memory(free_bytes: int | None) -> Iterator[Finding]:

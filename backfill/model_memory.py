@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ GIB = 1 << 30
 RUNTIME_BYTES = int(1.2 * GIB)
 _DTYPE_BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2, "float8_e4m3fn": 1}
 _QUERY = "index,name,uuid,driver_version,memory.total,memory.free"
+# "  MIG 2g.20gb     Device  0: (UUID: MIG-5c89852c-...)"
+_MIG = re.compile(r"\s+MIG (?P<profile>\S*?(?P<gb>\d+)gb\S*)\s+Device\s+\d+: \(UUID: (?P<uuid>MIG-[^)]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +56,7 @@ class ModelMemory:
 
 def devices() -> list[Device]:
     """The GPUs that `nvidia-smi` lists; none where it is missing or fails."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    command = [tool, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    try:
-        text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
+    text = _nvidia_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
     return [device for line in text.splitlines() if (device := _device(line)) is not None]
 
 
@@ -166,20 +162,51 @@ def check_engine_fits(config: EngineConfig) -> None:
         return
     from backfill.engines.model_files import local_model
 
-    visible = visible_devices(devices())
+    listed = devices()
+    visible = visible_devices(listed)
+    if listed and not visible and names_a_gpu():
+        return  # one whose memory nobody tells us
     free = None if visible else available_bytes()
     check_fits(local_model(config.model), config, gpu=visible[0] if visible else None, free_bytes=free)
 
 
 def visible_devices(found: list[Device]) -> list[Device]:
-    """Those of CUDA_VISIBLE_DEVICES, by index or UUID; none where a MIG slice is named, whose size is not listed."""
+    """Those of CUDA_VISIBLE_DEVICES, by index, UUID or the beginning of one; MIG slices by the UUID of theirs."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return found
     names = [name.strip() for name in chosen.split(",") if name.strip()]
     if any(name.startswith("MIG") for name in names):
-        return []
+        found = mig_slices(_nvidia_smi("-L"), found)
     return [d for name in names for d in found if name == str(d.index) or (len(name) > 3 and d.uuid.startswith(name))]
+
+
+def names_a_gpu() -> bool:
+    """Whether CUDA_VISIBLE_DEVICES names a GPU; Slurm writes NoDevFiles where a job has none."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
+    return bool(chosen) and chosen not in ("-1", "NoDevFiles")
+
+
+def mig_slices(listing: str, found: list[Device]) -> list[Device]:
+    """The MIG slices in what `nvidia-smi -L` prints. Their memory is the nominal one of the profile (`2g.20gb`)."""
+    slices: list[Device] = []
+    driver = found[0].driver if found else ""
+    for line in listing.splitlines():
+        if match := _MIG.match(line):
+            size = int(match["gb"]) * 10**9
+            slices.append(Device(-1, f"MIG {match['profile']}", match["uuid"], driver, size, size))
+    return slices
+
+
+def _nvidia_smi(*arguments: str) -> str:
+    """What it prints; nothing where it is missing or fails."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    try:
+        return subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def _loaded_bytes(dtype: str, stored_bytes: int, *, on_gpu: bool) -> int:

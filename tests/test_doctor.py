@@ -33,6 +33,15 @@ def test_a_driver_older_than_the_build_is_an_error() -> None:
     assert levels(list(doctor.check_gpus([card()], "12.8"))) == [("gpu", "ok"), ("driver", "ok")]
 
 
+def test_what_a_driver_runs_is_said_before_anything_is_installed() -> None:
+    *_, last = doctor.check_gpus([card("550.54.15")], None)
+    assert "no build for CUDA 13, only up to CUDA 12" in last.text
+    assert "580.65.06" in last.fix
+    assert "for CUDA 12" in last.fix
+    assert "backfill[gpu]" in list(doctor.check_gpus([card("590.10")], None))[-1].fix
+    assert list(doctor.check_gpus([card("390.10")], None))[-1].fix == "update the driver to 580.65.06 or later"
+
+
 def test_memory_that_something_holds_is_said() -> None:
     held, _ = doctor.check_gpus([card(free_bytes=GIB)], "12.8")
     assert held.level == "warning"

@@ -118,3 +118,60 @@ def test_visible_devices(monkeypatch: pytest.MonkeyPatch, chosen: str | None, ke
     if chosen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     assert [device.index for device in mm.visible_devices(two)] == kept
+
+
+LISTING = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-b8a6b6e5-0000-1111-2222-333344445555)
+  MIG 2g.20gb     Device  0: (UUID: MIG-5c89852c-d268-51a3-8c2a-7b6a4c2e9d10)
+  MIG 1g.10gb+me  Device  1: (UUID: MIG-6c89852c-d268-51a3-8c2a-7b6a4c2e9d11)
+  MIG 3g.40gb     Device  2: (UUID: MIG-GPU-b8a6b6e5/3/0)
+"""
+
+
+def tool_that_says(folder: Path, listing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An `nvidia-smi` on the PATH with one GPU of 80 GB and what `-L` says."""
+    tool = folder / "nvidia-smi"
+    gpu = "0, NVIDIA H100 80GB HBM3, GPU-b8a6b6e5-0000-1111-2222-333344445555, 550.54.15, 81559, 81000"
+    tool.write_text(f"#!/bin/sh\n[ \"$1\" = -L ] && cat <<'X' || echo '{gpu}'\n{listing}X\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def whole_model(folder: Path) -> Path:
+    (folder / "tokenizer.json").write_text("{}")
+    return model(folder)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sizes"),
+    [
+        ("MIG-6c89852c-d268-51a3-8c2a-7b6a4c2e9d11", [10]),
+        ("MIG-5c89852c,MIG-GPU-b8a6b6e5/3/0", [20, 40]),
+        ("MIG-00000000-d268-51a3-8c2a-7b6a4c2e9d11", []),
+    ],
+)
+def test_mig_slices_are_as_large_as_their_profiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str, sizes: list[int]
+) -> None:
+    tool_that_says(tmp_path, LISTING, monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert [device.total_bytes // 10**9 for device in mm.visible_devices(mm.devices())] == sizes
+
+
+def test_a_slice_that_is_too_small_is_refused_and_an_unknown_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool_that_says(tmp_path, LISTING, monkeypatch)
+    large = EngineConfig(kind="vllm", model=str(whole_model(tmp_path)), max_model_len=1 << 25)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-6c89852c-d268-51a3-8c2a-7b6a4c2e9d11")
+    with pytest.raises(ModelError, match=r"MIG 1g\.10gb\+me"):
+        mm.check_engine_fits(large)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-00000000-d268-51a3-8c2a-7b6a4c2e9d11")
+    mm.check_engine_fits(large)
+
+
+def test_a_job_without_a_gpu_runs_on_main_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool_that_says(tmp_path, LISTING, monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
+    monkeypatch.setattr(mm, "available_bytes", lambda: GIB)
+    with pytest.raises(ModelError, match="main memory"):
+        mm.check_engine_fits(EngineConfig(kind="vllm", model=str(whole_model(tmp_path)), kv_cache_gib=64))
