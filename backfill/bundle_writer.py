@@ -108,7 +108,7 @@ class BundleWriter:
         """Switches to the new state; False when the bundle already is in it.
 
         `expected` is the SHA-256 of the manifest that this state was made from ("" for none): raises BundleChanged
-        when another writer has switched since.
+        when another writer has switched since, or `gc` freed files of this attempt.
         """
         full = {"format": FORMAT, **manifest, "files": sorted(self.files, key=lambda f: str(f["path"]))}
         data = canonical_json(full)
@@ -118,10 +118,18 @@ class BundleWriter:
             now = current_digest(self.path)
             if expected is not None and now != expected:
                 raise BundleChanged(f"{self.path} was changed by another writer meanwhile", retryable=True)
+            self._refuse_freed()
             if now == sha256_bytes(data) and _sum_line(data) == _read(self.path / MANIFEST_SUM):
                 return False
             switch(self.path, data, lineage, None if self._staging else self._scratch)
         return True
+
+    def _refuse_freed(self) -> None:
+        """Until the manifest names them, files of this attempt look like garbage: `gc` may have run meanwhile."""
+        for entry in self.files:
+            path = self.path / str(entry["path"])
+            if not path.is_file() or path.stat().st_size != entry["bytes"]:
+                raise BundleChanged(f"{path} was freed while {self.path} was being written", retryable=True)
 
     def _settle(self, temporary: Path, relative: str, digest: str) -> None:
         target = self.path / relative
@@ -206,6 +214,23 @@ def steps(path: Path) -> list[Step]:
         except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError):
             continue
     return sorted(found, key=lambda s: (s.seq, s.manifest))
+
+
+def states_within(path: Path) -> set[str]:
+    """Digests of the manifests whose rows the current state holds: itself and what it grew from.
+
+    A rollback is no growth, so what was rolled back is not among them.
+    """
+    before: dict[str, set[str]] = {}
+    for step in steps(path):
+        if step.kind != "rollback":
+            before.setdefault(step.manifest, set()).add(step.previous)
+    found: set[str] = set()
+    open_ = {current_digest(path)}
+    while open_:
+        found |= open_
+        open_ = {previous for one in open_ for previous in before.get(one, ())} - found
+    return found
 
 
 def current_digest(path: Path) -> str:

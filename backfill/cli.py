@@ -7,6 +7,7 @@ prints exactly one line on stdout, also when it fails. Only the chosen command's
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,13 @@ COMMANDS: dict[str, str] = {
 }
 MODULES = {"import": "import_"}  # the word is Python's own
 EXIT_INTERRUPTED = 75
+_OS_HINT = "what was written before stands, and the same command goes on from it"
+_NO_ROOM = f"free space, or raise the quota; {_OS_HINT}"
+_NOT_OURS = "make it writable for this user, or name a folder that is"
+_OS_HINTS = {
+    errno.ENOSPC: _NO_ROOM, errno.EDQUOT: _NO_ROOM, errno.EFBIG: _NO_ROOM,
+    errno.EACCES: _NOT_OURS, errno.EPERM: _NOT_OURS, errno.EROFS: _NOT_OURS,
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,6 +85,12 @@ def _guarded(module: object, args: argparse.Namespace) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+    except OSError as error:
+        return _fail(args, _told(error), _OS_HINTS.get(error.errno or 0, _OS_HINT), 1)
+
+
+def _told(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
 def _fail(args: argparse.Namespace, message: str, hint: str, code: int) -> int:

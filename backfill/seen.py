@@ -1,7 +1,8 @@
 """What a bundle has read already: files by root, name, size and time of change, as lineage/ records them.
 
-Only spares reading again; a file that is read twice changes nothing. Records are local to the machine that wrote them
-and are never exported.
+Only spares reading again; a file that is read twice changes nothing. A record counts while the bundle still holds the
+state that it was read into, so that what was rolled back is read again. Records are local to the machine that wrote
+them and are never exported.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from backfill.bundle_writer import LINEAGE, add_lineage
+from backfill.bundle_writer import LINEAGE, add_lineage, current_digest, states_within, steps
 from backfill.errors import BackfillError
 from backfill.lineage import host_record
 from backfill.rundir import PLAN, PlannedUnit, RunDir
@@ -32,13 +33,17 @@ class Seen:
     def of(cls, bundle: Path) -> Seen:
         """From the bundle's lineage, and from the plan of the run that it lies in. Damaged records are passed over."""
         seen = cls()
-        if bundle.name == "bundle" and (bundle.parent / PLAN).is_file():
+        held = states_within(bundle)
+        runs = [step.manifest for step in steps(bundle) if step.kind == "run"]
+        if bundle.name == "bundle" and (bundle.parent / PLAN).is_file() and (not runs or runs[-1] in held):
             seen._take_run(bundle.parent)
         for path in sorted((bundle / LINEAGE).glob("*.json")):
             try:
                 record = msgspec.json.decode(path.read_bytes())
                 roots = [str(root) for root in record.get("roots", ())]
                 seen._take_roots(roots)
+                if record.get("into", "") not in {"", *held}:
+                    continue
                 for root, source, size, mtime in record.get("files", ()):
                     seen._files.add((roots[root], str(source), int(size), int(mtime)))
             except (OSError, msgspec.MsgspecError, AttributeError, TypeError, ValueError, IndexError):
@@ -65,7 +70,8 @@ class Seen:
             return
         roots = sorted({root for root, _ in units})
         files = sorted([roots.index(root), *key[1:]] for root, unit in units for key in _keys(root, unit))
-        add_lineage(bundle, RECORD, {"kind": "read", **host_record(), "roots": roots, "files": files})
+        into = current_digest(bundle)
+        add_lineage(bundle, RECORD, {"kind": "read", **host_record(), "into": into, "roots": roots, "files": files})
         self._take_roots(roots)
         self._files.update(key for root, unit in units for key in _keys(root, unit))
 

@@ -257,6 +257,16 @@ def test_rollback_goes_back_step_by_step_and_forward_again(tmp_path: Path, bundl
     assert verify_bundle(bundle).errors == []
 
 
+def test_what_was_rolled_back_can_be_added_again(tmp_path: Path, bundle: Path) -> None:
+    (tmp_path / "src" / "b.jsonl").write_text(SECOND)
+    add(bundle, [tmp_path / "src"], ingest(bundle), never)
+    wanted = canonical_files(bundle)
+    rollback(bundle)
+    assert add(bundle, [tmp_path / "src"], ingest(bundle), never)["files"] == 1
+    assert canonical_files(bundle) == wanted
+    assert add(bundle, [tmp_path / "src"], ingest(bundle), never)["files"] == 0
+
+
 def test_rollback_refuses_a_state_whose_files_are_gone_or_damaged(tmp_path: Path, bundle: Path) -> None:
     first = json.loads((bundle / "manifest.json").read_bytes())
     new = tmp_path / "b.jsonl"

@@ -1,15 +1,17 @@
 """Interrupts a scenario at its operations and compares what a second attempt makes of it: run by `test_crash`.
 
-    python -m tests.crash.interrupt SCENARIO kill|cut [--every N]
+    python -m tests.crash.interrupt SCENARIO kill|cut|full [--every N]
 
 `kill` ends a child with SIGKILL before each operation; `cut` lays out what a power cut would leave there, once with
-everything lost that was not fsynced and once with names but not contents. This process itself only forks, so that a
+everything lost that was not fsynced and once with names but not contents; `full` fails every operation from there on
+that takes room, and a bundle that stood before must still verify. This process itself only forks, so that a
 child starts in milliseconds. The last line is JSON: {scenario, mode, operations, tried, failures[]}.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import shutil
@@ -23,6 +25,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from backfill.bundle_writer import MANIFEST
 from tests.crash.operations import Recorder, Recording, lay_out
 from tests.crash.scenarios import SCENARIOS, Scenario, problems, result, settle_in
 
@@ -114,6 +117,30 @@ def kills(stage: Stage, whats: list[str], every: int) -> Iterator[str]:
         yield f"{at} {whats[at - 1]}"
 
 
+def fulls(stage: Stage, whats: list[str], every: int) -> Iterator[str]:
+    """Names of the operations, with the folder as a disk that was full from each on left it."""
+    for at in range(1, len(whats) + 1, every):
+        stage.fresh()
+
+        def act(at: int = at) -> None:
+            Recorder(stage.root, full_at=at).install()
+            stage.scenario.act(stage.root)
+
+        code, answer = stage.child(act)
+        told = msgspec.msgpack.decode(answer)
+        # It may end well: what is only noted for later is done without.
+        if code and os.strerror(errno.ENOSPC) not in told.rstrip().rsplit("\n", 1)[-1]:
+            raise SystemExit(f"{at} {whats[at - 1]}: not an error that tells of the disk ({code}):\n{told}")
+        if (stage.root / stage.scenario.bundle / MANIFEST).exists():
+            stage.sure(lambda: _refuse(problems(stage.root, stage.scenario, bundle_only=True)), None)
+        yield f"{at} {whats[at - 1]}"
+
+
+def _refuse(wrong: list[str]) -> None:
+    if wrong:
+        raise AssertionError("; ".join(wrong))
+
+
 def cuts(stage: Stage, recording: Recording, every: int) -> Iterator[str]:
     """Names of the operations, with the folder as a power cut before each could leave it; equal folders once."""
     tried: set[str] = set()
@@ -129,7 +156,7 @@ def cuts(stage: Stage, recording: Recording, every: int) -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("scenario", choices=SCENARIOS)
-    parser.add_argument("mode", choices=("kill", "cut"))
+    parser.add_argument("mode", choices=("kill", "cut", "full"))
     parser.add_argument("--every", type=int, default=1)
     args = parser.parse_args()
     failures, tried = [], 0
@@ -137,7 +164,10 @@ def main() -> int:
         stage = Stage(SCENARIOS[args.scenario], Path(folder))
         wanted = stage.prepare()
         recording = stage.recorded()
-        made = kills(stage, recording.whats, args.every) if args.mode == "kill" else cuts(stage, recording, args.every)
+        if args.mode == "cut":
+            made = cuts(stage, recording, args.every)
+        else:
+            made = (kills if args.mode == "kill" else fulls)(stage, recording.whats, args.every)
         for name in made:
             tried += 1
             code, data = stage.child(stage.finish)

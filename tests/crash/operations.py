@@ -1,4 +1,5 @@
-"""Counts and records what a process does to the files below one folder, and can end it at any of these operations.
+"""Counts and records what a process does to the files below one folder, and can end it at any of these operations,
+or tell it from there on that the disk is full.
 
 Every durable step of the product goes through the functions of `os` that are wrapped here, also where a C++ writer made
 the file: its content is looked at when it is fsynced. "write" is the moment before an fsync, where half of the file is
@@ -7,6 +8,7 @@ there. Not for threads: one process, one at a time.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import signal
@@ -45,10 +47,12 @@ class Recording:
 
 @dataclass(slots=True)
 class Recorder:
-    """Wraps `os` in this process. `kill_at` ends it before that operation (from 1); 0 lets it live."""
+    """Wraps `os` in this process. `kill_at` ends it before that operation (from 1); 0 lets it live. From operation
+    `full_at` (0: never) whatever takes room fails; what was being written is there by half."""
 
     root: Path
     kill_at: int = 0
+    full_at: int = 0
     remember: bool = False
     recording: Recording = field(default_factory=Recording)
     _dirs: dict[int, Names] = field(default_factory=dict)
@@ -95,6 +99,10 @@ class Recorder:
             if half is not None:
                 os.truncate(half, half.stat().st_size // 2)
             os.kill(os.getpid(), signal.SIGKILL)
+        if 0 < self.full_at <= len(self.recording.whats) and what.split()[0] in ("write", "link", "mkdir"):
+            if half is not None:
+                os.truncate(half, half.stat().st_size // 2)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), what)
         if self.remember:
             names, files = self._look()
             self.recording.moments.append(Moment(what, dict(self._dirs), dict(self._files), names, files))

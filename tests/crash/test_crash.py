@@ -1,6 +1,6 @@
-"""Kills and power cuts at operations of every stage: a second attempt makes what an undisturbed one makes.
+"""Kills, power cuts and full disks at operations of every stage: a second attempt makes what an undisturbed one makes.
 
-At one operation in some tens here; `python -m tests.crash.interrupt SCENARIO kill|cut` goes through every one, in
+At one operation in some tens here; `python -m tests.crash.interrupt SCENARIO kill|cut|full` goes through every one, in
 minutes to an hour a scenario.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.crash.scenarios import SCENARIOS
 
-FEW = [("forget", "kill", 29), ("add", "cut", 23)]
+FEW = [("forget", "kill", 29), ("add", "cut", 23), ("add", "full", 47)]
 EVERY = 37
 
 
@@ -35,7 +35,7 @@ def test_some_interruptions_change_no_byte(scenario: str, mode: str, every: int)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["kill", "cut"])
+@pytest.mark.parametrize("mode", ["kill", "cut", "full"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_interruption_changes_a_byte(scenario: str, mode: str) -> None:
     record = interrupted(scenario, mode, EVERY)
