@@ -106,13 +106,26 @@ def release(array: Array) -> None:
 
     Touching a page maps its neighbours too, so a few searches make all of a file count as this process's memory.
     """
+    base = _mapped(array)
+    if base is not None and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+def file_offset(array: Array) -> int:
+    """Where the data of an array of `open_arrays` begins in its file. Raises ValueError for another array."""
+    base = _mapped(array)
+    if base is None:
+        raise ValueError("the array maps no file")
+    return int(array.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data)
+
+
+def _mapped(array: Array) -> mmap.mmap | None:
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
     if isinstance(base, memoryview):
         base = base.obj
-    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        base.madvise(mmap.MADV_DONTNEED)
+    return base if isinstance(base, mmap.mmap) else None
 
 
 def _view(data: mmap.mmap, start: int, entry: _Entry) -> Array:

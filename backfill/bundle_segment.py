@@ -102,6 +102,10 @@ class Segment(Opened):
         """The named arrays of a role ("docs", "bm25:core", ...), memory-mapped."""
         return self.once(role, self._arrays, role)
 
+    def path(self, role: str) -> Path:
+        """Where the file of a role lies; raises BundleError when the segment has none."""
+        return self._entry(role)[1]
+
     def vectors(self, role: str, dim: int) -> npt.NDArray[np.float16]:
         """[rows, dim] float16, memory-mapped."""
         return self.once(role, self._vectors, role, dim)

@@ -23,7 +23,7 @@ from backfill.chunks import VERBATIM_ROWS, VERBATIM_VECTORS, verbatim_layer
 from backfill.embed import CLAIM_VECTORS, object_texts
 from backfill.errors import BundleError
 from backfill.ids import ID_BYTES, row_hash
-from backfill.indexes.bm25 import build_field
+from backfill.indexes.field import build_field
 from backfill.indexes.vectors import write_vectors
 from backfill.inputs import Settings
 from backfill.links import claim_links, session_numbers

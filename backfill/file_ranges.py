@@ -30,8 +30,11 @@ class FileRanges:
         """The bytes [start, end), fewer where the file has no more. Raises OSError where the file fails."""
         if self._map is not None:
             return self._map[start:end]
-        pieces = [os.pread(self._handle, end - start, start)]
+        data = os.pread(self._handle, end - start, start)
+        if len(data) == end - start:
+            return data
         # One call reads at most 2 GiB, and may be interrupted.
+        pieces = [data]
         while pieces[-1] and (start := start + len(pieces[-1])) < end:
             pieces.append(os.pread(self._handle, end - start, start))
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"".join(pieces)

@@ -56,7 +56,8 @@ def bm25(
 
 
 def _open_bm25(bundle: Bundle, field: str, space: Space, k1: float | None, b: float | None) -> tuple[Bm25, list[int]]:
-    from backfill.indexes.bm25 import Bm25, FieldIndex
+    from backfill.indexes.bm25 import Bm25
+    from backfill.indexes.field import FieldIndex
     from backfill.indexes.tokenizer import TOKENIZER_VERSION
 
     info = bundle.manifest.bm25
@@ -70,7 +71,7 @@ def _open_bm25(bundle: Bundle, field: str, space: Space, k1: float | None, b: fl
     present, fields = [], []
     for number, segment in enumerate(bundle.segments):
         if segment.has(f"bm25:{field}"):
-            index = FieldIndex.open(segment.arrays(f"bm25:{field}"))
+            index = FieldIndex.open(segment.arrays(f"bm25:{field}"), segment.path(f"bm25:{field}"))
             if index.n_docs != base[number + 1] - base[number]:
                 raise BundleError(f"the BM25 index {field} of segment {segment.name} does not fit its documents")
             present.append(number)

@@ -67,7 +67,7 @@ class VectorSpace:
         self._row_indptr = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         # The most rows that one unit has.
         self.rows_per_unit = int(sizes.max(initial=1))
-        self._scattered = [ScatteredRows(rows) for rows in files]
+        self._scattered = ScatteredRows(files)
         self._all_shown = bool(shown.all())
         self._recent: Recent[tuple[Units, Scores]] = Recent(_RECENT_QUERIES)
         self._joined: F16 | None = None
@@ -172,14 +172,12 @@ class VectorSpace:
             return np.zeros(0, np.float64)
         if self._joined is not None:
             return exact_scores(self._joined, rows, query).astype(np.float64)
+        if len(rows) * _SCATTERED <= self.n_rows:
+            return exact_scores(self._scattered.take(rows), None, query).astype(np.float64)
         scores = np.empty(len(rows), np.float64)
         cuts = np.searchsorted(rows, self.bounds)
-        scattered = len(rows) * _SCATTERED <= self.n_rows
-        gathered = np.empty((len(rows) if scattered else 0, len(query)), "<f2")
         for number, (low, high) in enumerate(pairwise(cuts.tolist())):
-            numbers = rows[low:high] - self.bounds[number]
-            if high > low and scattered:
-                self._scattered[number].take(numbers, gathered[low:high])
-            elif high > low:
+            if high > low:
+                numbers = rows[low:high] - self.bounds[number]
                 scores[low:high] = exact_scores(self.files[number], numbers, query)
-        return exact_scores(gathered, np.arange(len(rows)), query).astype(np.float64) if scattered else scores
+        return scores

@@ -21,7 +21,7 @@ from backfill import ids, tables
 from backfill.arrays import write_arrays
 from backfill.embedders import card as cards
 from backfill.embedders.onnx import OnnxEmbedder
-from backfill.indexes.bm25 import build_field
+from backfill.indexes.field import build_field
 from backfill.indexes.tokenizer import TOKENIZER_VERSION
 from backfill.links import claim_links, session_numbers
 from backfill.rows import sort_rows

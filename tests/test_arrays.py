@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from backfill.arrays import ALIGN_BYTES, MAX_HEADER_BYTES, open_arrays, release, write_arrays
+from backfill.arrays import ALIGN_BYTES, MAX_HEADER_BYTES, file_offset, open_arrays, release, write_arrays
 from backfill.errors import BundleError
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
@@ -156,3 +156,14 @@ def test_pages_that_are_let_go_of_come_back(tmp_path: Path) -> None:
     for view in (mapped, mapped[10:20], array):
         release(view)
     assert mapped.tolist() == array.tolist()
+
+
+def test_the_place_of_an_array_in_its_file_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrays"
+    write_arrays(path, {"a": np.arange(5, dtype="<i8"), "b": np.arange(7, dtype="<u2")})
+    arrays, data = open_arrays(path), path.read_bytes()
+    for array in arrays.values():
+        at = file_offset(array)
+        assert data[at : at + array.nbytes] == array.tobytes()
+    with pytest.raises(ValueError, match="no file"):
+        file_offset(np.zeros(3))

@@ -20,7 +20,8 @@ from backfill.evaluation.corpus import Query
 from backfill.evaluation.grid import Signal
 from backfill.evaluation.reference import StockBm25
 from backfill.evaluation.vector_cache import CachedEmbedder
-from backfill.indexes.bm25 import Bm25, FieldIndex, build_field
+from backfill.indexes.bm25 import Bm25
+from backfill.indexes.field import FieldIndex, build_field
 from backfill.indexes.tokenizer import tokenize
 
 F32 = npt.NDArray[np.float32]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Sequence
+from itertools import pairwise, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -17,22 +19,36 @@ I64 = npt.NDArray[np.int64]
 
 
 class ScatteredRows:
-    """Rows [N, D] float16, of which few are wanted at a time; of an array in memory, or of a mapped file."""
+    """Rows of several files [N_i, D] float16, of which few are wanted at a time; in memory, or of mapped files."""
 
-    def __init__(self, rows: F16) -> None:
-        """`rows` as `open_vectors` gives them, or any array [N, D]."""
-        self._rows = rows
-        self._row_bytes = rows.shape[1] * rows.itemsize
-        self._handle: int | None = None
-        if isinstance(rows, np.memmap) and rows.filename is not None and rows.offset == 0 and hasattr(os, "pread"):
-            self._handle = os.open(rows.filename, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            weakref.finalize(self, os.close, self._handle)
+    def __init__(self, files: Sequence[F16]) -> None:
+        """`files` as `open_vectors` gives them, or any arrays of one D."""
+        self._files = tuple(files)
+        self._bounds = np.cumsum([0, *map(len, files)], dtype=np.int64)
+        self._row_bytes = 2 * files[0].shape[1] if files else 0
+        self._handles: npt.NDArray[np.int64] | None = None
+        if all(isinstance(rows, np.memmap) and rows.offset == 0 for rows in files) and hasattr(os, "pread"):
+            flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+            handles = []
+            for rows in files:
+                handles.append(os.open(str(getattr(rows, "filename", "")), flags))
+                weakref.finalize(self, os.close, handles[-1])
+            self._handles = np.array(handles, np.int64)
 
-    def take(self, numbers: I64, out: F16) -> None:
-        """Copies the rows of these numbers into `out` [len(numbers), D]. Raises OSError where the file fails."""
-        if self._handle is None:
-            np.take(self._rows, numbers, axis=0, out=out)
-            return
-        handle, size = self._handle, self._row_bytes
-        data = b"".join([os.pread(handle, size, at) for at in (numbers * size).tolist()])
-        out[:] = np.frombuffer(data, "<f2").reshape(out.shape)
+    def take(self, numbers: I64) -> F16:
+        """[len(numbers), D] the rows of these numbers, rising, counted through the files in order.
+
+        Raises OSError where a file fails.
+        """
+        counts = np.diff(np.searchsorted(numbers, self._bounds))
+        if self._handles is None:
+            cuts = np.cumsum([0, *counts])
+            parts = [
+                rows[numbers[low:high] - start]
+                for rows, start, (low, high) in zip(self._files, self._bounds.tolist(), pairwise(cuts), strict=False)
+            ]
+            return np.concatenate(parts)
+        places = (numbers - np.repeat(self._bounds[:-1], counts)) * self._row_bytes
+        size, handles = self._row_bytes, np.repeat(self._handles, counts).tolist()
+        data = b"".join(map(os.pread, handles, repeat(size), places.tolist()))
+        return np.frombuffer(data, "<f2").reshape(len(numbers), size // 2)

@@ -189,13 +189,15 @@ def _each(queries: F32, k: int, candidates: Callable[[F32], tuple[F32, I64]]) ->
     return scores, rows
 
 
-def exact_scores(rows: F16, numbers: I64, query: F32) -> F32:
-    """Scores [len(numbers)] float32 of the rows of these numbers: products summed in float64, in an order that depends
-    on D alone."""
-    scores = np.empty(len(numbers), np.float32)
+def exact_scores(rows: F16, numbers: I64 | None, query: F32) -> F32:
+    """Scores [len(numbers)] float32 of the rows of these numbers (None: of all): products summed in float64, in an
+    order that depends on D alone."""
+    n = len(rows) if numbers is None else len(numbers)
+    scores = np.empty(n, np.float32)
     wide = query.astype(np.float64)
-    for start in range(0, len(numbers), _BLOCK_ROWS):
-        block = widened(rows[numbers[start : start + _BLOCK_ROWS]]).astype(np.float64)
+    for start in range(0, n, _BLOCK_ROWS):
+        stop = start + _BLOCK_ROWS
+        block = widened(rows[start:stop] if numbers is None else rows[numbers[start:stop]]).astype(np.float64)
         block *= wide
         scores[start : start + _BLOCK_ROWS] = block.sum(axis=1)
     return scores

@@ -13,7 +13,8 @@ import pytest
 
 from backfill.arrays import open_arrays, write_arrays
 from backfill.errors import BundleError
-from backfill.indexes.bm25 import Bm25, FieldIndex, beginnings_of, build_field
+from backfill.indexes.bm25 import Bm25
+from backfill.indexes.field import FieldIndex, beginnings_of, build_field
 from backfill.indexes.tokenizer import tokenize
 
 WORDS = ["cache", "retry", "src/app.ts", "TypeError", "数据库", "index", "merge", "vector", "token", "shard", "queue"]
@@ -89,13 +90,11 @@ def test_terms_are_found_by_their_beginnings_as_without_them(monkeypatch: pytest
     terms = sorted(term.encode() for term in asked)
     lengths = np.array([len(term) for term in terms])
     given = beginnings_of(np.frombuffer(b"".join(terms), np.uint8), np.cumsum(lengths) - lengths, lengths)
-    plain = FieldIndex(arrays).slices_of(terms, given)
-    monkeypatch.setattr("backfill.indexes.bm25._PLAIN_LOOKUPS", 0)
-    fast = FieldIndex(arrays).slices_of(terms, given)
-    assert [documents.tolist() for documents, _ in fast] == [documents.tolist() for documents, _ in plain]
-    assert sum(len(documents) for documents, _ in fast) >= len(words)
-    empty = FieldIndex(build_field([])).slices_of([b"w"], given[:1])
-    assert [len(documents) for documents, _ in empty] == [0]
+    plain = FieldIndex(arrays).numbers_of(terms, given)
+    monkeypatch.setattr("backfill.indexes.field._PLAIN_LOOKUPS", 0)
+    assert FieldIndex(arrays).numbers_of(terms, given) == plain
+    assert sum(number >= 0 for number in plain) >= len(words)
+    assert FieldIndex(build_field([])).numbers_of([b"w"], given[:1]) == [-1]
 
 
 def test_a_count_above_65535_is_kept() -> None:
@@ -151,3 +150,31 @@ def test_postings_that_point_elsewhere_are_refused_when_read(documents: list[int
     for fields in ([field], [FieldIndex(build_field(["x"])), field, FieldIndex(build_field(["cache", "y"]))]):
         with pytest.raises(BundleError, match="damaged"):
             Bm25(fields).scores(["cach"])
+
+
+def test_common_and_rare_terms_add_up_to_the_formula_and_a_file_gives_the_same_bits(tmp_path: Path) -> None:
+    # "cache" stands in all texts, "merge" in every other, "x<n>" in one: kept for all rows, and for some.
+    docs = [f"cache {'cache ' * (n % 3)}{'merge' if n % 2 else ''} x{n}" for n in range(90)]
+    terms = ["cach", "merg", "x17", "cach", "absent"]
+    bm25 = index(docs, 4)
+    np.testing.assert_allclose(np.concatenate(bm25.scores(terms)), plain(docs, terms, 1.2, 0.75), rtol=1e-12)
+    fields = []
+    for n in range(4):
+        write_arrays(tmp_path / str(n), build_field(docs[n * 23 : (n + 1) * 23]))
+        fields.append(FieldIndex.open(open_arrays(tmp_path / str(n)), tmp_path / str(n)))
+    mapped = Bm25(fields, 1.2, 0.75)
+    for _ in range(2):
+        assert mapped.total(terms).tobytes() == bm25.total(terms).tobytes()
+
+
+def test_counts_of_two_widths_are_joined() -> None:
+    fields = [FieldIndex(build_field(["x " * 70_000])), FieldIndex(build_field(["x", "y"]))]
+    whole = FieldIndex(build_field(["x " * 70_000, "x", "y"]))
+    assert Bm25(fields).total(["x"]).tobytes() == Bm25([whole]).total(["x"]).tobytes()
+
+
+@pytest.mark.parametrize("indptr", [[5, 0, 4], [-1, 2, 4], [3, 9, 4]])
+def test_runs_outside_the_postings_are_refused_when_read(indptr: list[int]) -> None:
+    arrays = {**build_field(["cache retry"] * 2), "indptr": np.array(indptr, np.int64)}
+    with pytest.raises(BundleError, match="outside its postings"):
+        Bm25([FieldIndex(arrays)]).total(["cach"])
