@@ -16,9 +16,9 @@ check: setup
 test: setup
 	$(BIN)/python -m pytest
 
-# Real models on the CPU, a real browser: minutes.
+# Real models on the CPU, a real browser, a real Slurm of one node: minutes. What is not there is skipped, with the reason.
 slow: setup
-	$(BIN)/python -m pytest -m "slow and not gpu and not slurm"
+	$(BIN)/python -m pytest -m "slow and not gpu"
 
 demo:
 	scripts/quickstart
