@@ -13,6 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="the run folder")
     parser.add_argument("--agent", default="auto", metavar="auto|NAME", help="force a reader")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that read")
+    parser.add_argument(
+        "--near-dup", action="store_true", help="report near copies, as a search folds them; nothing is deleted"
+    )
+    parser.add_argument("--near-dup-device", choices=("cpu", "cuda"), default="cpu", help="where signatures are made")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,7 +37,12 @@ def run(args: argparse.Namespace) -> int:
     config = replace(Config(), sources=tuple(args.sources), scan=ScanConfig(agent=args.agent, workers=args.workers))
     stop = StopFlag().install()
     reporter = Reporter(quiet=args.json)
-    _, record = scan_sources(RunDir(args.out.absolute()), config, make_launcher(config), reporter, stop)
+    out = RunDir(args.out.absolute())
+    plan, record = scan_sources(out, config, make_launcher(config), reporter, stop)
+    if args.near_dup:
+        from backfill.near_copies import find
+
+        record["near_dup"] = find(out, plan, stop, args.near_dup_device)
     if args.json:
         print(canonical_json(record).decode())
     else:
@@ -54,6 +63,8 @@ def _print(record: dict[str, Any]) -> None:
         table.add_row(agent, f"{counts['files']:,}", f"{counts['bytes'] / 1e6:,.1f}", *cells)
     Console(highlight=False, width=max(Console().width, 110)).print(table)
     _print_reach(record["reach"])
+    if "near_dup" in record:
+        _print_near_copies(record["near_dup"])
     balance = "balanced" if record["balanced"] else "NOT balanced: " + "; ".join(record["problems"][:3])
     print(
         f"{record['files']:,} files, {record['records']:,} records, {record['exchanges']:,} exchanges in "
@@ -62,6 +73,28 @@ def _print(record: dict[str, Any]) -> None:
     )
     if not record["exchanges"]:
         print("no exchange was found: is this the folder of your transcripts?")
+
+
+def _print_near_copies(found: dict[str, Any]) -> None:
+    """The largest groups of near copies, each under the one that a search would show first."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from backfill.clean import clean_line
+
+    table = Table("shown", "project", "of", "copies", "least shared", box=None)
+    for group in found["largest"]:
+        shown, copies = group["shown"], group["copies"]
+        cells = (shown["exchange_id"], clean_line(shown["project"]), (shown["started_at"] or "unknown")[:10])
+        table.add_row(*map(Text, cells), f"{len(copies):,}", f"{min(c['similarity'] for c in copies):.2f}")
+    if found["groups"]:
+        Console(highlight=False, width=max(Console().width, 110)).print(table)
+    print(
+        f"near copies: {found['copies']:,} of {found['exchanges']:,} exchanges ({found['equal']:,} equal) in "
+        f"{found['groups']:,} groups, {found['tokens']:,} tokens; a search folds them, nothing is deleted; all of "
+        f"them are in {found['file']}"
+    )
 
 
 def _print_reach(reach: dict[str, dict[str, Any]]) -> None:
