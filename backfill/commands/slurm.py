@@ -1,6 +1,7 @@
 """Run a config on a Slurm cluster: a scan job, an array of workers, and a merge job that submits again what is missing.
 
-`submit` is for people, on a login node; `status` tells how it stands; `scan` and `merge` are what the jobs call.
+`submit` is for people, on a login node; `status` tells how it stands, `cancel` stops it; `scan` and `merge` are what
+the jobs call.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command line."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="submit|status|scan|merge")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="submit|status|cancel|scan|merge")
     submit = verbs.add_parser("submit", help="write the jobs of a config into RUN/slurm and submit them")
     submit.add_argument("config", type=Path, metavar="CONFIG")
     submit.add_argument("--source", action="append", default=[], metavar="PATH", help="replaces `sources`; repeatable")
@@ -26,12 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     submit.add_argument("--ray-nodes", type=int, default=0, metavar="N", help="one job over N whole nodes, by Ray")
     submit.add_argument("--dry-run", action="store_true", help="print the jobs; write and submit nothing")
     status = verbs.add_parser("status", help="what the queue and the manifests say of a run")
+    cancel = verbs.add_parser("cancel", help="take a run's jobs out of the queue; what is done stays")
     scan = verbs.add_parser("scan", help="read a planned run's transcripts (the scan job)")
     merge = verbs.add_parser("merge", help="write the bundle, or submit what is missing (the merge job)")
-    for verb in (status, scan, merge):
+    for verb in (status, cancel, scan, merge):
         verb.add_argument("run", type=Path, metavar="RUN")
     merge.add_argument("--round", type=int, required=True, metavar="N", help="the round that has ended")
-    for verb in (submit, status, scan, merge):
+    for verb in (submit, status, cancel, scan, merge):
         verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="one line of JSON on stdout")
 
 
@@ -39,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     from backfill.ids import canonical_json
 
-    record, text = {"submit": _submit, "status": _status, "scan": _scan, "merge": _merge}[args.verb](args)
+    do = {"submit": _submit, "status": _status, "cancel": _cancel, "scan": _scan, "merge": _merge}[args.verb]
+    record, text = do(args)
     print(canonical_json(record).decode() if args.json else text)
     return 0
 
@@ -133,12 +136,27 @@ def _status(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return record, "\n".join(lines)
 
 
+def _cancel(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from backfill.launchers import sbatch, slurm
+    from backfill.rundir import RunDir
+
+    path = args.run.absolute()
+    made = slurm.last_round(RunDir(path))
+    # The merge job first: it would submit what the others leave behind.
+    names = sorted(made.jobs, key=lambda name: name != slurm.MERGE) if made else []
+    numbers = [made.jobs[name] for name in names] if made else []
+    waiting = [job.id for job in sbatch.queued(numbers)]
+    sbatch.cancel(numbers if waiting else [])
+    text = f"cancelled {', '.join(waiting)}; `backfill slurm submit` goes on" if waiting else "no job is in the queue"
+    return {"run": str(path), "cancelled": waiting}, f"{path}: {text}"
+
+
 def _scan(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from dataclasses import replace
 
     from backfill.interrupts import StopFlag
     from backfill.launchers import make_launcher
-    from backfill.pipeline import check_found, prepare_work, scan_sources
+    from backfill.pipeline import check_found, fix_fingerprints, plan_products, scan_sources
     from backfill.progress import Reporter
     from backfill.rundir import RunDir
 
@@ -148,7 +166,8 @@ def _scan(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     here = replace(config, launcher=replace(config.launcher, kind="inline"))
     _, scanned = scan_sources(run_dir, config, make_launcher(here), Reporter(quiet=args.json), stop)
     check_found(config, scanned)
-    shards = len(prepare_work(run_dir).distill_shards())
+    fix_fingerprints(run_dir, config)
+    shards = len(plan_products(run_dir).distill_shards())
     return {**scanned, "shards": shards}, f"{scanned['exchanges']:,} exchanges in {shards:,} shards"
 
 

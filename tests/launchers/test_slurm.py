@@ -217,6 +217,17 @@ def test_two_submissions_of_one_run_are_refused(
     assert queue.calls[-1][-1] == "1"
 
 
+def test_cancelling_takes_the_job_first_that_would_submit_again(tmp_path: Path, queue: Queue) -> None:
+    out = tmp_path / "run"
+    assert submitted(out) == 0
+    assert main(["slurm", "cancel", str(out)]) == 0
+    assert queue.cancelled == []
+    queue.waiting = [sbatch.QueuedJob("102_0", "backfill-work", "RUNNING", "None", "0:07")]
+    assert main(["slurm", "cancel", str(out)]) == 0
+    assert queue.cancelled[0] == "103"
+    assert sorted(queue.cancelled) == ["101", "102", "103"]
+
+
 def test_a_refused_job_takes_those_before_it_along(tmp_path: Path, queue: Queue, monkeypatch: Any) -> None:
     refusing = Queue(refuse="merge").install(monkeypatch)
     assert submitted(tmp_path / "run") == 1
