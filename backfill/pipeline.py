@@ -61,7 +61,7 @@ def scan_sources(
         if newest == plan:
             break
         plan = newest
-    return plan, scan_summary(run, plan, time.monotonic() - started)
+    return plan, {**scan_summary(run, plan, time.monotonic() - started), "warnings": list(plan.warnings)}
 
 
 def _read_shards(
@@ -77,7 +77,11 @@ def _read_shards(
         done, read = done + more_done, read + more_read
         view.reach(round(min(total, max(done, read)), 1))
 
-    with reporter.stage("scan", UNITS["scan"], total) as view, metered(lambda n_bytes: show(0.0, n_bytes / 1e6)):
+    after_s = plan.bound_config().launcher.stuck_after_s
+    with (
+        reporter.stage("scan", UNITS["scan"], total, logs=run.logs, stuck_after_s=after_s) as view,
+        metered(lambda n_bytes: show(0.0, n_bytes / 1e6)),
+    ):
         launcher.run(
             run.path,
             "scan",
@@ -217,7 +221,9 @@ def _stage(
     missing = largest_first(run, plan, stage, run.missing(plan, stage))
     rows = {shard: size.rows for shard, size in distill_sizes(run, plan).items()}
     tally = Tally()
-    with reporter.stage(stage, UNITS[stage], sum(rows.get(s, 0) for s in missing)) as view:
+    after_s = plan.bound_config().launcher.stuck_after_s
+    total = sum(rows.get(s, 0) for s in missing)
+    with reporter.stage(stage, UNITS[stage], total, logs=run.logs, stuck_after_s=after_s) as view:
         if missing:
             launcher.run(
                 run.path,

@@ -23,6 +23,7 @@ from backfill.manifest import ShardManifest
 from backfill.pipeline import distill_totals
 from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir
 from backfill.worker_log import Event, read_events
+from backfill.worker_states import workers_of
 
 TOP_ROOMS = 24
 SLOWEST = 10
@@ -79,7 +80,8 @@ def _of_run(run: RunDir, price_per_hour: float | None) -> dict[str, Any]:
         "truncated": sum(int(m.stats.get("truncated", 0)) for m in embedded),
     }
     done = {"scan": not run.missing(plan, "scan"), "distill": not run.missing(plan, "distill"), "merge": bool(merged)}
-    return {**record, "warnings": _warnings(record, plan, scans, done)}
+    stuck = _stuck(events, config.launcher.stuck_after_s, complete=all(done.values()))
+    return {**record, "warnings": stuck + _warnings(record, plan, scans, done)}
 
 
 def _of_bundle(path: Path) -> dict[str, Any]:
@@ -261,6 +263,30 @@ def _warnings(record: dict[str, Any], plan: Plan, scans: list[ShardManifest], do
     if secrets and config.scan.privacy != "off":
         found.append(f"{secrets:,} secrets were replaced by placeholders: rotate those that still work.")
     return found + _gate_warnings(record["gate"])
+
+
+def _stuck(events: list[Event], stuck_after_s: float, *, complete: bool) -> list[str]:
+    """Of every worker that was stuck, or is while the run is not complete, a sentence with its name."""
+    rows = {row["id"]: row for row in workers_of(events, stuck_after_s=stuck_after_s)}
+    given: dict[tuple[str, str, str], list[Event]] = {}
+    for event in events:
+        if event.about:
+            given.setdefault((event.about, event.stage, event.worker), []).append(event)
+    found = []
+    for (about, stage, by), given_away in given.items():
+        shards = ", ".join(str(event.shard) for event in given_away)
+        minutes = max(event.stats.get("silent_s", 0.0) for event in given_away) / 60
+        found.append(
+            f"Worker {about} on {rows[about]['host'] or 'an unknown host'} was stuck: nothing was committed for "
+            f"{minutes:,.1f} minutes; {by} saw to it that its {stage} shards {shards} went to others."
+        )
+    if not complete:
+        found += [
+            f"Worker {name} on {row['host']} is stuck: nothing was committed for {row['silent_s'] / 60:,.0f} minutes."
+            for name, row in rows.items()
+            if row["state"] == "stuck" and row["held"]
+        ]
+    return found
 
 
 def _gate_warnings(gate: dict[str, str]) -> list[str]:

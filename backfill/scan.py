@@ -65,7 +65,11 @@ def list_units(sources: Sequence[str]) -> Listing:
     roots: list[str] = []
     for given in dict.fromkeys(str(Path(s).expanduser().absolute()) for s in sources):
         root = Path(given)
-        if not root.exists():
+        try:
+            there = root.exists()
+        except OSError as error:
+            raise UsageError(f"the source {root} cannot be looked at: {error.strerror}") from error
+        if not there:
             raise UsageError(f"the source {root} does not exist")
         if is_cold(root):
             for part, files in cold_roots(root):

@@ -35,6 +35,7 @@ def status_of(path: Path) -> dict[str, Any]:
     complete = all(stage["done"] >= stage["total"] for stage in stages.values())
     rate = _rates(commits)
     events = read_events(run.logs)
+    workers = workers_of(events, stuck_after_s=plan.bound_config().launcher.stuck_after_s)
     left = sum(r.n_rows for r in plan.rounds if r.product in plan.bound_config().distill.products) - sum(
         n for _, n in commits
     )
@@ -44,7 +45,8 @@ def status_of(path: Path) -> dict[str, Any]:
         "rate": rate,
         "eta_s": round(left / rate["overall"], 1) if rate["overall"] and left > 0 else None,
         "token_rate": token_rates(events),
-        "workers": workers_of(events),
+        "workers": workers,
+        "stuck": [worker["id"] for worker in workers if worker["state"] == "stuck"],
         "failures": dict(failures.most_common()),
         "prefix_hit_rate": round(tokens["tokens_cached"] / tokens["tokens_in"], 4) if tokens["tokens_in"] else 0.0,
     }

@@ -112,6 +112,16 @@ def workers_of(
     return workers.rows(now)
 
 
+def worker_line(row: dict[str, Any]) -> str:
+    """A worker's record as a line for people."""
+    shard = "" if row["shard"] is None else f" {row['stage']} shard {row['shard']}"
+    answers = f" ({row['answers']:,} answers)" if row["shard"] is not None and row["answers"] else ""
+    given = f", shards {', '.join(map(str, row['given_away']))} given to others" if row["given_away"] else ""
+    host = f" on {row['host']}" if row["host"] else ""
+    seen = f"{row['shards']:,} shards done, last sign {row['silent_s']:,.0f} s ago"
+    return f"{row['id']}{host}: {row['state']}{shard}{answers}, {seen}{given}"
+
+
 def token_rates(events: Iterable[Event], now: float | None = None) -> dict[str, float]:
     """Tokens in and out together a second: over the last five minutes, and from the first event to the last."""
     now = time.time() if now is None else now

@@ -15,6 +15,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     from backfill.ids import canonical_json
     from backfill.status import status_of
+    from backfill.worker_states import worker_line
 
     record = status_of(args.run)
     if args.json:
@@ -29,9 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if record["eta_s"] is not None:
         print(f"  left     {record['eta_s'] / 60:,.0f} min")
     for worker in record["workers"]:
-        shard = "" if worker["shard"] is None else f" {worker['stage']} shard {worker['shard']}"
-        seen = f"{worker['shards']:,} shards done, last seen {worker['silent_s']:,.0f} s ago"
-        print(f"  worker   {worker['id']} on {worker['host']}: {worker['state']}{shard}, {seen}")
+        print(f"  worker   {worker_line(worker)}")
     for reason, count in record["failures"].items():
         print(f"  failures: {reason} {count:,}")
     return 0
