@@ -147,7 +147,7 @@ class IndexConfig:
     `session_prior` is what part of its session's best score an exchange gets on top. Where no exchange has a word of
     the query and none has a vector of `min_cosine` to its, nothing was found.
     `ann` is the index over many vectors (`auto`: by their number and `ann_memory_gb`, 0: half of what the host has);
-    one that misses `ann_recall` of the ten best is not kept. `ann_device` gpu trains IVF with faiss-gpu.
+    one that misses `ann_recall` of the ten best is not kept. `ann_device` gpu trains IVF with faiss-gpu or torch.
     """
 
     k1: float = 1.5

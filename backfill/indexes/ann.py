@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.errors import ConfigError
+from backfill.indexes import gpu_kmeans
 from backfill.indexes.vectors import F16, F32, I64
 
 Kind = Literal["exact", "hnsw", "ivf"]
@@ -74,7 +75,7 @@ def _lists(n_rows: int) -> int:
 def build(choice: Choice, files: Sequence[F16], device: Device = "cpu") -> Any:
     """A FAISS index over the rows of all files, numbered through them in order. `choice` is not "exact".
 
-    Raises ConfigError where a GPU is wanted and this FAISS has none.
+    Raises ConfigError where a GPU is wanted and neither FAISS nor torch sees one.
     """
     if choice.kind == "hnsw":
         index = _empty(choice, files[0].shape[1])
@@ -89,9 +90,10 @@ def build(choice: Choice, files: Sequence[F16], device: Device = "cpu") -> Any:
 def train(choice: Choice, files: Sequence[F16], device: Device = "cpu") -> Any:
     """An empty IVF index trained on a sample of all files; a pure function of the rows."""
     index = _empty(choice, files[0].shape[1])
+    rows = sample(files, _TRAINED_ROWS_PER_LIST * index.nlist)
     if device == "gpu":
-        index.clustering_index = _on_gpus(files[0].shape[1])
-    index.train(sample(files, _TRAINED_ROWS_PER_LIST * index.nlist))
+        _use_gpus(index, rows)
+    index.train(rows)
     return index
 
 
@@ -216,9 +218,16 @@ def _add(index: Any, files: Sequence[F16]) -> None:
         faiss.omp_set_num_threads(before)
 
 
-def _on_gpus(dim: int) -> Any:
+def _use_gpus(index: Any, rows: F32) -> None:
+    """Has the centres of an IVF index found on GPUs: by faiss-gpu as it trains, or before that by torch."""
     import faiss
 
-    if not getattr(faiss, "get_num_gpus", lambda: 0)():
-        raise ConfigError("index.ann_device is gpu, but this FAISS sees none", hint="install faiss-gpu, or set cpu")
-    return faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(dim))
+    if getattr(faiss, "get_num_gpus", lambda: 0)():
+        index.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(index.d))
+    elif gpu_kmeans.is_there():
+        faiss.downcast_index(index.quantizer).add(gpu_kmeans.centres(rows, index.nlist))
+    else:
+        raise ConfigError(
+            "index.ann_device is gpu, but neither FAISS nor torch sees one",
+            hint="install faiss-gpu or a torch for CUDA, or set cpu",
+        )

@@ -13,7 +13,7 @@ from backfill import ann_files
 from backfill.bundle import Bundle
 from backfill.config import IndexConfig
 from backfill.errors import ConfigError
-from backfill.indexes import ann
+from backfill.indexes import ann, gpu_kmeans
 from backfill.lifecycle import garbage
 from backfill.vector_space import VectorSpace
 from backfill.verify import verify_bundle
@@ -81,8 +81,33 @@ def test_a_mask_lets_no_other_row_through(files: list[Any]) -> None:
 
 
 def test_a_gpu_that_is_not_there_is_an_error(files: list[Any]) -> None:
-    with pytest.raises(ConfigError, match="sees none"):
+    with pytest.raises(ConfigError, match="neither FAISS nor torch sees one"):
         ann.build(ann.choose(N, DIM, memory_bytes=1, wanted="ivf"), files, "gpu")
+
+
+def test_centres_by_torch_serve_as_those_of_faiss(files: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    choice = ann.choose(N, DIM, memory_bytes=1 << 30, wanted="ivf")
+    own = gpu_kmeans.centres
+    monkeypatch.setattr(gpu_kmeans, "is_there", lambda: True)
+    monkeypatch.setattr(gpu_kmeans, "centres", lambda rows, k: own(rows, k, "cpu"))
+    index = ann.build(choice, files, "gpu")
+    assert index.ntotal == N
+    assert ann.gate(index, choice, files, 0.95)[1] >= 0.95
+
+
+def test_centres_find_planted_groups_and_none_stays_empty() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    dice = np.random.default_rng(3)
+    groups = np.linalg.qr(dice.normal(size=(16, 16)))[0][:12].astype(np.float32)
+    rows = np.repeat(groups, 50, axis=0) + 0.05 * dice.normal(size=(600, 16)).astype(np.float32)
+    rows = np.concatenate([rows, np.repeat(groups[:1], 400, axis=0)])  # equal starts: some centres begin empty
+    found = gpu_kmeans.centres(rows, 20, "cpu")
+    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    assert (groups @ found.T).max(axis=1).min() > 0.95
+    assert np.array_equal(found, gpu_kmeans.centres(rows, 20, "cpu"))
+    with pytest.raises(ValueError, match="21 centres of 20 rows"):
+        gpu_kmeans.centres(rows[:20], 21, "cpu")
 
 
 def test_a_space_asks_its_index_and_ranks_by_the_rows(files: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
