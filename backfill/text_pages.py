@@ -45,6 +45,7 @@ class _Page:
     """A page: its bytes in the file with their header, what they decode to, and the rows of the table in it."""
 
     start: int
+    header_bytes: int
     end: int
     decoded: int
     first_row: int
@@ -69,6 +70,7 @@ class _Wanted:
 
 _recent_cells: Recent[str | None] = Recent(MAX_RECENT_CHARS)
 _recent_chunks: Recent[tuple[list[_Page], list[int]]] = Recent(MAX_RECENT_CHUNKS)
+_recent_schemas: Recent[bytes] = Recent(MAX_RECENT_CHUNKS)
 
 
 def read_cells(cells: Sequence[Cell]) -> dict[Cell, Any]:
@@ -102,12 +104,21 @@ def _runs(wanted: Iterable[_Wanted]) -> Iterator[list[_Wanted]]:
     """Pages that are decoded together: of columns with one schema, up to 64 MiB."""
     alike: dict[bytes, list[_Wanted]] = {}
     for one in wanted:
-        run = alike.setdefault(thrift_bytes(one.element), [])
+        run = alike.setdefault(_schema_key(one), [])
         if run and sum(other.page.decoded for other in run) + one.page.decoded > _MAX_RUN_BYTES:
             yield run.copy()
             run.clear()
         run.append(one)
     yield from alike.values()
+
+
+def _schema_key(one: _Wanted) -> bytes:
+    key = (one.file.key, one.name)
+    known = _recent_schemas.get(key)
+    if known is None:
+        known = thrift_bytes(one.element)
+        _recent_schemas.put(key, known, 1)
+    return known
 
 
 def _page_of(file: ParquetFile, name: str, position: int) -> _Page | None:
@@ -139,8 +150,7 @@ def _pages(file: ParquetFile, name: str, group: int) -> list[_Page]:
         past = match.end() + stored
         if not 0 <= decoded <= MAX_DECODED_BYTES or stored < 0 or n_rows < 0 or past > end:
             raise file.damaged()
-        pages.append(_Page(chunk.start + at, chunk.start + past, decoded, row, n_rows, chunk.codec))
-        check_page(data[match.end() : past], decoded, chunk.codec)
+        pages.append(_Page(chunk.start + at, match.end() - at, chunk.start + past, decoded, row, n_rows, chunk.codec))
         at, row = past, row + n_rows
     if row != file.group_starts[group + 1]:
         raise file.damaged()
@@ -177,8 +187,10 @@ def _file_of(run: Sequence[_Wanted]) -> bytes:
     """A Parquet file of one column, with a row group for each page."""
     out, groups = bytearray(PARQUET_MAGIC), bytearray()
     for one in run:
+        data = one.file.read_bytes(one.page.start, one.page.end)
+        check_page(memoryview(data)[one.page.header_bytes :], one.page.decoded, one.page.codec)
         groups += _row_group(one.page, len(out))
-        out += one.file.read_bytes(one.page.start, one.page.end)
+        out += data
     rows = sum(one.page.n_rows for one in run)
     root: ThriftStruct = {4: (BINARY, b"schema"), 5: (I32, 1)}
     # FileMetaData {version, schema, num_rows, row_groups}; its end is written after the row groups.
