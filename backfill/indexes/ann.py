@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.errors import ConfigError
-from backfill.indexes import gpu_kmeans
+from backfill.indexes import cagra, gpu_kmeans
 from backfill.indexes.vectors import F16, F32, I64
 
 Kind = Literal["exact", "hnsw", "ivf"]
@@ -77,6 +77,8 @@ def build(choice: Choice, files: Sequence[F16], device: Device = "cpu") -> Any:
 
     Raises ConfigError where a GPU is wanted and neither FAISS nor torch sees one.
     """
+    if choice.kind == "hnsw" and device == "gpu" and cagra.is_there():
+        return cagra.build(files)
     if choice.kind == "hnsw":
         index = _empty(choice, files[0].shape[1])
         index.hnsw.efConstruction = _EF_CONSTRUCTION
