@@ -4,8 +4,8 @@ Stock outlines walks every transition of a state for each request and step, 0.5 
 vocabulary, under the GIL. A mask depends on the automaton and its state alone, so the first one is kept and later ones
 are copied: a row of 152k tokens has 19 KB. Rows are evicted least recently used first once they pass a bound on bytes.
 Stock `Guide.advance` also makes a Python list of every token that is allowed next, which vLLM drops: it is told not to.
-The masks are those of outlines, bit for bit, so nothing here belongs in a fingerprint. Deliberately absent: any import
-of vLLM before `register` is called.
+With a GPU the rows lie there (`device_masks`). The masks are those of outlines, bit for bit, so nothing here belongs
+in a fingerprint. Deliberately absent: any import of vLLM before `register` is called.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import os
 import threading
 from collections import OrderedDict
 from typing import Any, TypeAlias
+
+from backfill.engines.device_masks import MASKS, install
 
 BYTES_VARIABLE = "BACKFILL_MASK_MEMO_BYTES"
 DEFAULT_BYTES = 256 << 20
@@ -153,6 +155,7 @@ def register() -> MaskMemo | None:
             from vllm.v1.structured_output.backend_outlines import OutlinesBackend, OutlinesGrammar
 
             remember(OutlinesBackend, OutlinesGrammar, memo)
+            install(OutlinesBackend, OutlinesGrammar, MASKS)
         except (ImportError, AttributeError, ValueError) as error:
             _log.warning("outlines masks are not remembered: %s", error)
             return None
