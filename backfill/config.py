@@ -163,7 +163,7 @@ class IndexConfig:
     weight_claims_bm25: float = 0.0
     weight_title: float = 0.0
     weight_rooms: float = 0.0
-    weight_files: float = 0.0
+    weight_files: float = 0.5
     session_prior: float = 0.6
     rrf_k: int = 60
     min_cosine: float = 0.3

@@ -7,7 +7,7 @@ fewer units than `depth` that is fusion over the whole scope. Deliberately absen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -118,13 +118,19 @@ def rank(bundle: Bundle, question: Question, mode: str, mask: Mask) -> Ranking:
         lifted = lift_sessions(ranked.scores, sessions, question.settings.session_prior)
         return Ranking(ranked.docs, lifted, ranked.signals)
     name, shown_as = MODE_SIGNALS[mode]
-    scorer = _scorer(bundle, question, name, mask)
+    scorer = _scorer(bundle, _without_extra_fields(question), name, mask)
     if scorer is None:
         return EMPTY
     docs = np.flatnonzero(mask) if question.every else np.sort(scorer.candidates(question.depth))
     scores = scorer.scores(docs)
     kept = np.isfinite(scores) & ((scores > 0) | (scorer.floor is None) | question.every)
     return Ranking(docs[kept], scores[kept], {shown_as: scores[kept]})
+
+
+def _without_extra_fields(question: Question) -> Question:
+    """For a mode that names one field: what the default search adds to BM25 is not part of it."""
+    weights = {name: weight for name, weight in question.settings.weights.items() if name not in _EXTRA_FIELDS}
+    return replace(question, settings=replace(question.settings, weights=weights))
 
 
 def fused(

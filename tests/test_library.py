@@ -271,7 +271,7 @@ def test_constants_of_bm25_can_be_given(bundle: Bundle):
 
 def test_the_configuration_names_the_signals():
     recorded = IndexConfig(weight_claims_bm25=0.3, weight_title=0.1, session_prior=0.6).recorded()
-    assert recorded["weights"] == {"bm25": 0.5, "nearest": 0.5, "claims-bm25": 0.3, "title": 0.1}
+    assert recorded["weights"] == {"bm25": 0.5, "nearest": 0.5, "claims-bm25": 0.3, "title": 0.1, "files": 0.5}
     assert set(recorded["weights"]) <= {*SIGNALS, "title", "rooms", "files"}
     assert recorded["session_prior"] == 0.6
 

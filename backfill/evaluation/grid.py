@@ -1,8 +1,8 @@
 """The grid: named configurations in a YAML file, each a few signals, a way to fuse them, and what it is compared with.
 
 A signal is written `KIND TEXTS [key=value ...]`: KIND is stock, bm25, vector or hnsw; TEXTS are text variants joined
-by commas (a vector each, the best one counts), a variant is fields joined by `+`. The committed grid is `grid.yaml`
-in this folder. Deliberately absent: code in a configuration.
+by commas (a vector each, the best one counts; bm25 adds them, `files*0.5` at half), a variant is fields joined by `+`.
+The committed grid is `grid.yaml` in this folder. Deliberately absent: code in a configuration.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from backfill.fusion import FUSIONS, NORMALIZATIONS
 
 KINDS = ("stock", "bm25", "vector", "hnsw")
 FIELDS = ("verbatim", "chunks", "core", "context", "rooms", "files", "title", "claims")
-PRODUCT_MODES = ("default", "distilled-vector", "distilled-bm25", "verbatim-bm25", "claims")
+PRODUCT_MODES = ("default", "default-words", "distilled-vector", "distilled-bm25", "verbatim-bm25", "claims")
 _KEYS = {"name", "signals", "fusion", "normalization", "session", "rrf_k", "against", "better_of", "product", "axis"}
 _SIGNAL_KEYS = {"weight": float, "k1": float, "b": float, "m": int, "ef": int}
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One score for every document. `texts` are the variants; `m` and `ef` belong to hnsw, `k1` and `b` to bm25."""
+    """One score for every document. `texts` are the variants; `m` and `ef` belong to hnsw, `k1` and `b` to bm25, and so
+    do `shares`, one a variant (none: 1 each)."""
 
     kind: str
     texts: tuple[str, ...]
@@ -36,6 +37,7 @@ class Signal:
     b: float = 0.75
     m: int = 32
     ef: int = 64
+    shares: tuple[float, ...] = ()
 
     @property
     def distilled(self) -> bool:
@@ -117,6 +119,7 @@ def parse_signal(text: str, where: str) -> Signal:
     words = rest.split()
     options = [word for word in words if "=" in word]
     texts = tuple(t for t in " ".join(w for w in words if "=" not in w).replace(" ", "").split(",") if t)
+    texts, shares = _without_shares(texts, kind, where)
     for field in (field for variant in texts for field in variant.split("+")):
         if field not in FIELDS:
             raise ConfigError(f"{where}: {field!r} is no text", hint=_nearest(field, FIELDS))
@@ -133,7 +136,19 @@ def parse_signal(text: str, where: str) -> Signal:
             values[key] = _SIGNAL_KEYS[key](value)
         except ValueError as error:
             raise ConfigError(f"{where}: {option!r} is no number") from error
-    return Signal(kind, texts or ("verbatim",), **values)
+    return Signal(kind, texts or ("verbatim",), shares=shares, **values)
+
+
+def _without_shares(texts: tuple[str, ...], kind: str, where: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The variants and their shares; no shares where all are 1."""
+    pairs = [text.partition("*") for text in texts]
+    try:
+        shares = tuple(float(share) if star else 1.0 for _, star, share in pairs)
+    except ValueError as error:
+        raise ConfigError(f"{where}: a share in {','.join(texts)!r} is no number") from error
+    if kind != "bm25" and any(share != 1.0 for share in shares):
+        raise ConfigError(f"{where}: only bm25 adds its texts by shares; of vectors the best one counts")
+    return tuple(name for name, _, _ in pairs), () if all(share == 1.0 for share in shares) else shares
 
 
 def _configuration(entry: Any, path: Path) -> Configuration:

@@ -18,10 +18,13 @@ from backfill.ranking import rank
 def rank_product(bundle: Bundle, scores: Scores, mode: str) -> Iterator[Ranked]:
     """Every query by the ranking of a search mode, restricted to its scope; ties by exchange_id, as in a search.
 
-    Quoted phrases are exact terms here as they are there. Near copies are not folded, for labels name each of them.
+    Quoted phrases are exact terms here as they are there, but in `default-words`, where marks are left out: who wrote
+    a set's queries did not write for our search. Near copies are not folded, for labels name each of them.
     The collection's documents are in the bundle's order.
     """
     ids = scores.collection.exchange_ids
+    as_words = mode == "default-words"
+    mode = "default" if as_words else mode
     for number, group in enumerate(scores.groups):
         mask = np.zeros(len(scores.collection), np.bool_)
         mask[group.docs] = True
@@ -29,7 +32,7 @@ def rank_product(bundle: Bundle, scores: Scores, mode: str) -> Iterator[Ranked]:
         for position, doc in enumerate(group.docs):
             names_of[int(doc)].append(position)
         for query in group.queries:
-            text = scores.queries[query].text
+            text = take_apart(scores.queries[query].text)[0] if as_words else scores.queries[query].text
             vector = scores.query_rows[query] if scores.has_vectors else None
             question = question_of(text, vector, bundle.manifest.index)
             exact = take_apart(text)[1]

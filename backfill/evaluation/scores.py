@@ -98,7 +98,7 @@ class Scores:
 
     def _bm25(self, signal: Signal) -> list[Matrix]:
         total: list[Matrix] | None = None
-        for variant in signal.texts:
+        for variant, share in zip(signal.texts, signal.shares or (1.0,) * len(signal.texts), strict=True):
             rows = self._rows(variant)
             index = Bm25([FieldIndex.open(build_field(rows.texts))], signal.k1, signal.b)
             found = [
@@ -106,6 +106,7 @@ class Scores:
                           for q in group.queries])
                 for group in self.groups
             ]  # fmt: skip
+            found = [share * part for part in found]
             total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
         return total or []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from backfill.encoders import ExportedEncoder
 from backfill.evaluation import trec
 from backfill.evaluation.corpus import Query
 from backfill.evaluation.evaluate import Labels, evaluate
-from backfill.evaluation.grid import load_grid
+from backfill.evaluation.grid import Configuration, load_grid, parse_signal
 from backfill.evaluation.metrics import measure_run
 from backfill.evaluation.prepare import prepare
+from backfill.evaluation.product import rank_product
+from backfill.evaluation.rank import rank_all
 from backfill.evaluation.report import page, to_tree
 from backfill.query import search
 from backfill.trust import encoder_digest
@@ -90,6 +93,26 @@ def test_the_default_is_what_a_search_finds(made: bundle_fixture.Fixture, grid: 
     for query in prepared.labels.queries:
         hits = search(bundle, query.text, k=10, fold=False).hits
         assert run[query.query_id][:10] == [hit.exchange_id for hit in hits]
+
+
+def test_in_memory_and_by_the_product_are_the_same_figures(made: bundle_fixture.Fixture, tmp_path: Path):
+    prepared = prepare(made.path, labels_of(made), cache=tmp_path / "cache", trust_encoder=True)
+    bundle, scores = prepared.bundle, prepared.scores
+    index = replace(bundle.manifest.index, weights={"bm25": 0.5, "nearest": 0.5, "files": 0.5}, session_prior=0.6)
+    bundle.manifest = replace(bundle.manifest, index=index)
+    signals = ("bm25 verbatim,files*0.5 weight=0.5", "vector core,context,claims weight=0.5")
+    one = Configuration("x", tuple(parse_signal(text, "x") for text in signals), session=0.6)
+    in_memory = {r.query: r.order.tolist() for r in rank_all(scores, one)}
+    for ranked in rank_product(bundle, scores, "default"):
+        assert ranked.order.tolist() == in_memory[ranked.query]
+
+
+def test_marks_of_a_labelled_query_are_a_filter_or_words(made: bundle_fixture.Fixture, tmp_path: Path):
+    labels = Labels("x", (Query("q", 'the "worker payment" retries'),), {"q": {made.id("retry"): 1.0}})
+    prepared = prepare(made.path, labels, cache=tmp_path / "cache", trust_encoder=True)
+    exact, words = (next(rank_product(prepared.bundle, prepared.scores, mode)) for mode in ("default", "default-words"))
+    assert len(exact.order) == 0
+    assert prepared.scores.groups[0].names[words.order[0]] == made.id("retry")
 
 
 def test_vectors_are_encoded_once(made: bundle_fixture.Fixture, grid: Path, tmp_path: Path):

@@ -48,6 +48,13 @@ def test_a_signal_is_read_from_its_words():
     assert signal == Signal("hnsw", ("core", "context+rooms"), weight=0.5, m=16)
 
 
+def test_texts_of_bm25_have_shares():
+    assert parse_signal("bm25 verbatim, files*0.5 weight=2", "here") == Signal(
+        "bm25", ("verbatim", "files"), weight=2.0, shares=(1.0, 0.5)
+    )
+    assert parse_signal("bm25 verbatim,files*1", "here") == Signal("bm25", ("verbatim", "files"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -57,6 +64,8 @@ def test_a_signal_is_read_from_its_words():
         ("vector core size=3", "unknown option 'size'"),
         ("vector core weight=much", "is no number"),
         ("stock core", "takes no other"),
+        ("bm25 verbatim,files*much", "is no number"),
+        ("vector core,claims*0.5", "only bm25 adds"),
     ],
 )
 def test_a_wrong_signal_is_named(text: str, message: str):
