@@ -9,68 +9,40 @@ last six. Deliberately absent: paraphrase.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from backfill import ids
-from backfill.fidelity.handles import Handle, find_handles
+from backfill.candidates import MAX_CONTEXT_BYTES, Candidate, candidates, tool_candidates
+from backfill.fidelity.handles import find_handles
 from backfill.rooms import STOP_WORDS, rooms_of
-from backfill.sentences import COURTESY, RAGGED, WORD, Sentence, cut_to, size_bytes, topic_words, weighed_sentences
+from backfill.sentences import COURTESY, RAGGED, WORD, Sentence, cut_to, size_bytes, weighed_sentences
 from backfill.text import sentence_spans, tokens_est
 from backfill.toolpaths import files_touched
 from backfill.types import Exchange, PalaceObject, Tier
 
+__all__ = [
+    "MAX_CONTEXT_BYTES",
+    "Candidate",
+    "candidates",
+    "extract",
+    "extractive_fingerprint",
+    "field_text",
+    "raw_object",
+]
+
 EXTRACTIVE_VERSION: Final = 6
 
 MAX_CORE_BYTES = 116  # 29 tokens_est
-MAX_CONTEXT_BYTES = 68  # 17 tokens_est
 # Of less room than this only a torn phrase would fit.
 _MIN_PIECE_BYTES = 28
 _MIN_OPENING_SCORE = -1.0
 _MAX_COURTESY_WORDS = 4
 _MAX_LABEL_BYTES = 24
 _MAX_WEIGHED = 12
-_MAX_TOOLS = 6
-_MAX_TOOL_CHARS = 2_000
 _FIELD = re.compile(r"tools\.(\d{1,6})\.(head|tail)")
-# Substring tests of a long output cost a fiftieth of one search with this pattern's alternatives at every place.
-_ERROR_HINTS = ("rror", "FAIL", "xception", "panic", "fatal", "denied")
-_ERROR_WORD = re.compile(r"\b(?:[A-Z]\w*(?:Error|Exception)|error|Error|ERROR|FAIL|FAILED|fatal|panic|cannot|denied)\b")
-_COMMAND = re.compile(
-    r"(?:\$ )?(?:npm|npx|yarn|pnpm|git|go|cargo|python3?|pip|uv|pytest|make|docker|kubectl|gh|curl|node|bun|deno|mise"
-    r"|bash)\s\S"
-)
-_WORDS = re.compile(r"\S+")
 _SPEAKER = re.compile(r"[^\W\d_][\w.'-]*(?: [^\W\d_][\w.'-]*)?: (?=\S)")
 _STOPS = ".!?。！？"
-_CLAUSE_ENDS = ",;:.!?，；：。！？"
-_KIND_SCORE = {
-    "error": 9.0,
-    "parameter": 8.0,
-    "command": 7.5,
-    "number": 6.0,
-    "identifier": 5.5,
-    "version": 5.0,
-    "path": 5.0,
-    "quoted": 4.5,
-    "host": 4.0,
-    "hash": 3.5,
-    "url": 3.0,
-    "clause": 2.0,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A literal span: `text` equals the stored text of `field` [`start`:`end`] (code points). Higher is better."""
-
-    kind: str
-    field: str
-    start: int
-    end: int
-    text: str
-    score: float
 
 
 def extractive_fingerprint(min_tokens: int) -> str:
@@ -110,18 +82,6 @@ def raw_object(exchange: Exchange, *, generation: int, fingerprint: str) -> Pala
     lines = [" ".join(text.split()) for text in (exchange.user_text, exchange.agent_text)]
     core = "\n".join(line for line in lines if line)
     return _object(exchange, core, None, "raw", generation, fingerprint)
-
-
-def candidates(exchange: Exchange, limit: int = 16) -> list[Candidate]:
-    """The most specific literal spans of an exchange, best first, no text twice, at most `limit`."""
-    user, agent = weighed_sentences(exchange)
-    picked = sorted([*user, *agent], key=lambda s: -s.score)[:24]
-    found: dict[str, Candidate] = {}
-    for candidate in (*_tool_candidates(exchange), *_span_candidates(picked, topic_words(user))):
-        held = found.get(candidate.text)
-        if held is None or candidate.score > held.score:
-            found[candidate.text] = candidate
-    return sorted(found.values(), key=lambda c: (-c.score, c.field, c.start))[:limit]
 
 
 def _object(
@@ -239,80 +199,5 @@ def _best_context(
             start = sentence.start
             best = Candidate("clause", sentence.field, start, start + len(text), text, score)
     if best is None or not find_handles(best.text):
-        return next(_tool_candidates(exchange), best)
+        return next(tool_candidates(exchange), best)
     return best
-
-
-def _span_candidates(sentences: Sequence[Sentence], topic: frozenset[str]) -> Iterator[Candidate]:
-    """Yields the handles of sentences, numbers with the words around them, and short clauses as a last resort."""
-    for sentence in sentences:
-        text = sentence.text[:240]
-        for handle in find_handles(text):
-            yield _of_handle(sentence, handle, topic)
-        clause = cut_to(text, MAX_CONTEXT_BYTES)
-        if clause:
-            start = sentence.start
-            score = 2.0 + 0.2 * sentence.score - (0.0 if size_bytes(clause) >= 20 else 2.0)
-            yield Candidate("clause", sentence.field, start, start + len(clause), clause, score)
-
-
-def _of_handle(sentence: Sentence, handle: Handle, topic: frozenset[str]) -> Candidate:
-    kind = "command" if handle.kind == "quoted" and _COMMAND.match(handle.text) else handle.kind
-    start, end = handle.start, handle.end
-    if kind in ("number", "error", "parameter", "version"):
-        start, end = _widen(sentence.text, start, end)
-    elif size_bytes(handle.text) > MAX_CONTEXT_BYTES:
-        end = start + len(cut_to(handle.text, MAX_CONTEXT_BYTES))
-    text = sentence.text[start:end]
-    score = _KIND_SCORE[kind] + 0.2 * sentence.score
-    if kind == "number" and handle.text[-1].isdigit():
-        score -= 2.0
-    if topic and any(w in topic for w in WORD.findall(text.lower())):
-        score += 0.5
-    return Candidate(kind, sentence.field, sentence.start + start, sentence.start + end, text, score)
-
-
-def _widen(text: str, start: int, end: int) -> tuple[int, int]:
-    """Grows a span by whole words of its clause, left and right in turn, while it fits the context budget."""
-    words = [match.span() for match in _WORDS.finditer(text)]
-    first = next((n for n, (_, stop) in enumerate(words) if stop > start), 0)
-    last = next((n for n, (_, stop) in enumerate(words) if stop >= end), len(words) - 1)
-    low, high = words[first][0], words[last][1]
-    if size_bytes(text[low:high]) > MAX_CONTEXT_BYTES:
-        return start, start + len(cut_to(text[start:end], MAX_CONTEXT_BYTES))
-    left = right = True
-    while left or right:
-        left = left and first > 0 and text[words[first - 1][1] - 1] not in _CLAUSE_ENDS
-        if left and (left := size_bytes(text[words[first - 1][0] : high]) <= MAX_CONTEXT_BYTES):
-            first -= 1
-            low = words[first][0]
-        right = right and last + 1 < len(words) and text[high - 1] not in _CLAUSE_ENDS
-        if right and (right := size_bytes(text[low : words[last + 1][1]]) <= MAX_CONTEXT_BYTES):
-            last += 1
-            high = words[last][1]
-    return low, max(end, low + len(text[low:high].rstrip(_CLAUSE_ENDS)))
-
-
-def _tool_candidates(exchange: Exchange) -> Iterator[Candidate]:
-    """Yields the first error line of the latest tool results that have one, the last result first."""
-    for number in range(len(exchange.tools) - 1, max(-1, len(exchange.tools) - 1 - _MAX_TOOLS), -1):
-        tool = exchange.tools[number]
-        for part, text in (("tail", tool.tail[:_MAX_TOOL_CHARS]), ("head", tool.head[:_MAX_TOOL_CHARS])):
-            start, end = _error_line(text)
-            body = cut_to(text[start:end], MAX_CONTEXT_BYTES)
-            if len(body) > 8:
-                yield Candidate("error", f"tools.{number}.{part}", start, start + len(body), body, 7.0)
-
-
-def _error_line(text: str) -> tuple[int, int]:
-    """Span of the first line that reports an error, without the white space around it; empty where there is none."""
-    places = [at for hint in _ERROR_HINTS if (at := text.find(hint)) >= 0]
-    start = text.rfind("\n", 0, min(places)) + 1 if places else len(text)
-    while start < len(text):
-        end = text.find("\n", start)
-        line = text[start : end if end >= 0 else len(text)]
-        if not line.startswith("@@") and _ERROR_WORD.search(line):
-            low = start + len(line) - len(line.lstrip())
-            return low, low + len(line.strip())
-        start += len(line) + 1
-    return 0, 0

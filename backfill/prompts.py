@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from backfill.extractive import Candidate
@@ -223,7 +224,8 @@ def _output(tool: ToolCall, ends: int, errors: int) -> tuple[str, int]:
         return "\n".join(lines), 0
     kept = {*range(ends), *range(len(lines) - ends, len(lines))}
     if errors:
-        kept.update([i for i, line in enumerate(lines) if i not in kept and _ERROR.search(line)][:errors])
+        telling = (i for i, line in enumerate(lines) if i not in kept and _ERROR.search(line))
+        kept.update(list(islice(telling, errors)))
     shown: list[str] = []
     gap = gone = 0
     for i, line in enumerate(lines):

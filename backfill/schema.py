@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from backfill.extractive import Candidate, field_text
-from backfill.fidelity.grounding import MIN_SHARE, flat_words, is_grounded, share_in
+from backfill.fidelity.grounding import MIN_SHARE, Words, flat_words, is_grounded, share_in
 from backfill.ids import fingerprint as fingerprint_of
 from backfill.ids import row_hash
 from backfill.rooms import rooms_from, rooms_of
@@ -281,7 +281,7 @@ def _core_rules(core: str) -> Rejection | None:
 
 
 def _rooms(
-    texts: Sequence[str], exchange: Exchange, files: tuple[FileTouched, ...], seen: str
+    texts: Sequence[str], exchange: Exchange, files: tuple[FileTouched, ...], seen: Words
 ) -> tuple[RoomAssignment, ...] | Rejection:
     """Rooms that the model named and whose words stand in the exchange; where none does, those of the exchange."""
     pairs: list[tuple[RoomType, str]] = []
@@ -294,9 +294,9 @@ def _rooms(
     return rooms_from(pairs) or rooms_of(exchange, files)
 
 
-def _words_of(exchange: Exchange) -> str:
-    """All that an exchange row shows, as `flat_words`."""
+def _words_of(exchange: Exchange) -> Words:
+    """The words of all that an exchange row shows."""
     texts = [exchange.user_text, exchange.agent_text]
     for tool in exchange.tools:
         texts += [tool.name, tool.input, tool.head, tool.tail, *tool.paths]
-    return flat_words(texts)
+    return Words(texts)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+# Opens with one set of characters, which is searched for at the speed of C; the white space after it must follow.
+_SENTENCE_END = re.compile(r"[.!?。！？\n](?:(?<=\n)\s*|\s+)")
 
 
 def tokens_est(*texts: str) -> int:
@@ -26,7 +27,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     start = 0
     for match in [*_SENTENCE_END.finditer(text), None]:
-        end = match.start() if match else len(text)
+        end = match.start() + (match[0][0] != "\n") if match else len(text)
         piece = text[start:end]
         stripped = piece.strip()
         if stripped:

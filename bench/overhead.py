@@ -22,6 +22,7 @@ from backfill.answers import AnswerLog
 from backfill.config import DistillConfig, EngineConfig, ScanConfig
 from backfill.distill import distill
 from backfill.engines.base import Request
+from backfill.engines.prompt_tokens import PromptTokens
 from backfill.engines.scripted import ScriptedEngine
 from backfill.types import Exchange
 from backfill.weights import smollm2_dir
@@ -36,13 +37,13 @@ class TokenisingEngine(ScriptedEngine):
     """The scripted engine, which tokenises first as a real one must."""
 
     def __init__(self, config: EngineConfig) -> None:
-        from tokenizers import Tokenizer
+        from transformers import AutoTokenizer
 
         super().__init__(config)
-        self._tokenizer = Tokenizer.from_file(str(smollm2_dir() / "tokenizer.json"))
+        self._tokens = PromptTokens(AutoTokenizer.from_pretrained(smollm2_dir()))
 
     def submit(self, request: Request) -> None:
-        self._tokenizer.encode(f"{request.system}\n{request.user}")
+        self._tokens.ids(request.system, request.user)
         super().submit(request)
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from backfill.config import EngineConfig
-from backfill.engines.control_marks import special_texts
-from backfill.engines.frames import Ask
+from backfill.engines.prompt_tokens import PromptTokens
 from backfill.engines.vllm import start_message
-from backfill.engines.vllm_child import _Runner, lookup_options
+from backfill.engines.vllm_child import lookup_options
 
 jinja2 = pytest.importorskip("jinja2")
 
@@ -32,16 +31,18 @@ class Tokenizer:
     def __init__(self, template: str) -> None:
         self._template = jinja2.Template(template)
 
+    def get_added_vocab(self) -> dict[str, int]:
+        return {}
+
     def apply_chat_template(self, messages: list[dict[str, str]], *, return_dict: bool, **names: Any) -> list[int]:
         assert not return_dict
         return [ord(char) for char in self._template.render(messages=messages, **names)]
 
 
 def prompt_of(template: str, config: EngineConfig) -> str:
-    runner = object.__new__(_Runner)
-    runner._start, runner._special = start_message(config, Path("m")), special_texts({})
-    runner._tokenizer = Tokenizer(template)
-    return "".join(map(chr, runner._token_ids(Ask(1, "Instruction.", "Text.", "{}", 8))))
+    start = start_message(config, Path("m"))
+    tokens = PromptTokens(Tokenizer(template), enable_thinking=start.enable_thinking)
+    return "".join(map(chr, tokens.ids("Instruction.", "Text.")))
 
 
 @pytest.mark.parametrize(("template", "end"), [(HYBRID, "<think>\n\n</think>\n\n"), (SWITCH, "</think>")])

@@ -18,9 +18,9 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from backfill.engines.child_pipe import ChildPipe, follow_parent, leave_signals_to_parent, own_pipe
-from backfill.engines.control_marks import defuse, special_texts
 from backfill.engines.frames import Ask, Beat, Done, Ready, Refused, Start, Stop
 from backfill.engines.outlines_memo import register
+from backfill.engines.prompt_tokens import PromptTokens
 
 if TYPE_CHECKING:
     from vllm import LLM, SamplingParams
@@ -45,8 +45,7 @@ class _Runner:
     def __init__(self, llm: LLM, start: Start, pipe: ChildPipe) -> None:
         self._llm = llm
         self._engine = llm.llm_engine
-        self._tokenizer = llm.get_tokenizer()
-        self._special = special_texts(self._tokenizer.get_added_vocab())
+        self._tokens = PromptTokens(llm.get_tokenizer(), enable_thinking=start.enable_thinking)
         self._limit = llm.llm_engine.model_config.max_model_len
         self._start = start
         self._pipe = pipe
@@ -76,24 +75,13 @@ class _Runner:
 
     def _prepare(self, ask: Ask) -> _Prepared:
         try:
-            ids = self._token_ids(ask)
+            ids = self._tokens.ids(ask.system, ask.user)
         except Exception as error:  # a template may refuse a text in ways of its own; that text alone fails
             return _Prepared(ask, [], f"the prompt cannot be tokenised: {error!r}"[:500])
         if len(ids) + ask.max_tokens > self._limit:
             text = f"too long: {len(ids)} prompt tokens and {ask.max_tokens} of answer, the model reads {self._limit}"
             return _Prepared(ask, [], text)
         return _Prepared(ask, ids)
-
-    def _token_ids(self, ask: Ask) -> list[int]:
-        messages = [{"role": "user", "content": defuse(ask.user, self._special)}]
-        if ask.system:
-            messages.insert(0, {"role": "system", "content": ask.system})
-        # Templates know the switch by one of two names, and pass over the other.
-        thinking = {"enable_thinking": self._start.enable_thinking, "thinking": self._start.enable_thinking}
-        ids: Any = self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_dict=False, **thinking
-        )
-        return list(ids)
 
     def _admit(self) -> bool:
         """Adds what is ready, waiting for the first where nothing runs. False once the parent has stopped us."""

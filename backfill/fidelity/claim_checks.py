@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from backfill.fidelity.absence import absences
 from backfill.fidelity.checks import classify, leaked
 from backfill.fidelity.filler import filler_in
-from backfill.fidelity.grounding import flat_words, is_grounded
+from backfill.fidelity.grounding import Words, is_grounded
 from backfill.fidelity.handles import find_handles
 from backfill.paths import word_set
 from backfill.text import tokens_est
@@ -85,15 +85,15 @@ _SET_TO = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ClaimSource:
-    """What claims may take their words from, as it stands and as `flat_words`; made once for many claims."""
+    """What claims may take their words from, as it stands and as `Words`; made once for many claims."""
 
     text: str
-    flat: str
+    words: Words
 
     @classmethod
     def of(cls, *texts: str) -> ClaimSource:
         text = "\n".join(texts)
-        return cls(text, flat_words([text]))
+        return cls(text, Words([text]))
 
 
 def claim_faults(text: str, made_from: ClaimSource) -> tuple[Finding, ...]:
@@ -108,7 +108,7 @@ def claim_faults(text: str, made_from: ClaimSource) -> tuple[Finding, ...]:
     idle = filler_in(text, source)
     if idle:
         findings.append(Finding("bloat", idle[:80], FIELD))
-    if not is_grounded(text, made_from.flat):
+    if not is_grounded(text, made_from.words):
         findings.append(Finding("ungrounded", text[:80], FIELD))
     for handle in find_handles(text):
         verdict = classify(handle, source)

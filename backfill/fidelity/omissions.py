@@ -38,6 +38,9 @@ _ERROR_NAME = re.compile(
     rf"\b(?:[A-Z][A-Za-z0-9]*(?:Error|Exception|Panic|Fault)|{_ERRNO}|SIG[A-Z]{{2,8}}"
     r"|(?:HTTP|[Ss]tatus(?: code)?|[Ee]xit(?: code| status)?|[Ee]rror) \d{1,5})\b"
 )
+_ERRNO_ONLY = re.compile(_ERRNO)
+# One of these stands in every other error name; looking for them costs a tenth of a search for the pattern.
+_NAME_HINTS = ("Error", "Exception", "Panic", "Fault", "SIG", "HTTP ", "tatus ", "xit ", "rror ", " code ")
 # An error as what happened: a line of a log, a heading, or a sentence with its cause; not "error handling" in passing.
 _REPORT = re.compile(
     r"(?:^|(?<=[\s`'\"]))(?:(?:[A-Za-z]\w*)?(?:Error|Exception)|[Ee]rror|ERROR|FAILED|[Ff]atal|[Cc]rash|[Pp]anic)"
@@ -59,8 +62,14 @@ _CHANGE = re.compile(
     r"|reduc(?:ed?|ing)|switch(?:ed|ing)?)\b[^.!?\n]{1,80}?\bto\s+[`\"']?(?P<value>[\w./:%-]*\w)",
     re.IGNORECASE,
 )
+# What a value that holds a digit stands behind, in small letters.
+_TO_VALUE = re.compile(r"to\s+[`\"']?[\w./:%-]*?\d")
 _DECISION = re.compile(
     r"\b(?:decided|decision|chose|agreed to|opted|settled on|went with|going with)\b|决定|決定|결정", re.IGNORECASE
+)
+_DECISION_HINTS = (
+    *("decided", "decision", "chose", "agreed to", "opted", "settled on", "went with", "going with"),
+    *("决定", "決定", "결정"),
 )
 _FILLER = re.compile(
     r"\b(?:this (?:exchange|conversation|transcript|session|text|summary)|in this (?:exchange|conversation)"
@@ -102,7 +111,7 @@ def _dropped_error(told: str, texts: tuple[str, str], exchange: Exchange) -> str
     """
     if _TROUBLE.search(told):
         return ""
-    names = [_ERROR_NAME.findall(text) for text in texts]
+    names = [_error_names(text) for text in texts]
     shared = next((name for name in names[0] if name in names[1]), "")
     name = shared or (names[0][0] if names[0] else "")
     if not name:
@@ -114,8 +123,15 @@ def _dropped_error(told: str, texts: tuple[str, str], exchange: Exchange) -> str
     return "" if name in told else name
 
 
+def _error_names(text: str) -> list[str]:
+    hinted = any(hint in text for hint in _NAME_HINTS) or _ERRNO_ONLY.search(text)
+    return _ERROR_NAME.findall(text) if hinted else []
+
+
 def _dropped_value(told: str, answer: str) -> str:
     """The last value that the answer sets, where the object speaks of that change without it."""
+    if not _TO_VALUE.search(answer.lower()):
+        return ""
     change = deque(_CHANGE.finditer(answer), maxlen=1)
     value = str(change[0]["value"]) if change else ""
     if not any(c.isdigit() for c in value) or value in told:
@@ -127,7 +143,8 @@ def _dropped_value(told: str, answer: str) -> str:
 
 def _dropped_decision(told: str, texts: tuple[str, str]) -> str:
     """A sentence that says what was decided, where the object shares nearly nothing with any such sentence."""
-    decisions = [s for text in texts if _DECISION.search(text) for s in _SENTENCE.findall(text) if _DECISION.search(s)]
+    hinted = [text for text in texts if _hints_at_decision(text.lower())]
+    decisions = [s for text in hinted if _DECISION.search(text) for s in _SENTENCE.findall(text) if _DECISION.search(s)]
     if not decisions:
         return ""
     words = {w.lower()[:6] for w in _WORD.findall(told)}
@@ -136,3 +153,7 @@ def _dropped_decision(told: str, texts: tuple[str, str]) -> str:
         if len(about & words) >= min(2, len(about)):
             return ""
     return str(decisions[-1]).strip()[:120]
+
+
+def _hints_at_decision(lower: str) -> bool:
+    return any(hint in lower for hint in _DECISION_HINTS)
