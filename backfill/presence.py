@@ -1,6 +1,7 @@
 """Processes that are at work in a run folder: a file each in RUN/logs while they live.
 
-    present-<host>-<pid>.json   {"name": "run", "host": ..., "pid": ..., "started": ..., "settings": {...}}
+    present-<name>-<digest of the settings>-<host>-<pid>.json   {"name": "run", "host": ..., "pid": ..., "started": ...,
+                                                                 "settings": {...}}
 
 Two processes with the same settings share the work. One with other settings would turn the plan over under those that
 are there, so it is refused and told what differs. A process of this host is known by its id and start; one of another
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ import msgspec
 
 from backfill.durable import replace_file
 from backfill.errors import JoinRefused
-from backfill.ids import canonical_json
+from backfill.ids import canonical_json, fingerprint
 from backfill.joining import differences
 from backfill.turns import is_alive, started_at
 
@@ -51,12 +52,15 @@ def present(logs: Path, name: str, settings: dict[str, Any]) -> Iterator[str]:
     Raises JoinRefused where a process with other settings is at work in the folder.
     """
     me = Present(name, socket.gethostname(), os.getpid(), started_at(os.getpid()), settings)
-    mine = logs / f"{_PREFIX}{me.host}-{me.pid}.json"
+    digest = fingerprint(settings)[:8]
+    mine = logs / f"{_PREFIX}{name}-{digest}-{me.host}-{me.pid}.json"
     replace_file(mine, canonical_json(me))
     gone = threading.Event()
     touching = threading.Thread(target=_touch, args=(mine, gone), daemon=True)
     try:
-        others = [other for other in present_in(logs, now=mine.stat().st_mtime) if other != me]
+        looked_at = [path for path in logs.glob(f"{_PREFIX}*.json") if _matters(path, name, digest)]
+        now = mine.stat().st_mtime
+        others = [other for other in alive(looked_at, now=now) if (other.host, other.pid) != (me.host, me.pid)]
         for other in others:
             differs = differences(other.settings, _as_read(settings))
             if differs:
@@ -72,10 +76,16 @@ def present(logs: Path, name: str, settings: dict[str, Any]) -> Iterator[str]:
         mine.unlink(missing_ok=True)
 
 
-def present_in(logs: Path, *, now: float) -> list[Present]:
-    """Who is at work; `now` is the time of the folder's file system. Files of those that are gone are removed."""
+def _matters(path: Path, name: str, digest: str) -> bool:
+    """Only other settings and equal names do: a thousand tasks of an array need not read each other's files."""
+    _, its_name, its_digest, *_ = [*path.name.split("-", 3), "", ""]
+    return its_digest != digest or its_name == name
+
+
+def alive(paths: Iterable[Path], *, now: float) -> list[Present]:
+    """Whose processes are at work; `now` is the time of the file system. Files of those that are gone are removed."""
     found = []
-    for path in sorted(logs.glob(f"{_PREFIX}*.json")):
+    for path in sorted(paths):
         with suppress(OSError, msgspec.DecodeError):
             other = msgspec.json.decode(path.read_bytes(), type=Present)
             if _is_alive(other, now - path.stat().st_mtime):

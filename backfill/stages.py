@@ -18,7 +18,7 @@ from backfill.durable import told_when_full
 from backfill.joining import check_may_join
 from backfill.manifest import publish
 from backfill.rundir import CLAIMS, OBJECT, Plan, RunDir
-from backfill.worker_log import WorkerLog
+from backfill.worker_log import ANSWERS_EVERY_S, WorkerLog
 
 if TYPE_CHECKING:
     from backfill.distill_shard import DistilledShard
@@ -41,7 +41,9 @@ def work(
     run = RunDir(path)
     plan = run.plan()
     check_may_join(plan, stage)
-    log = WorkerLog(run.logs, worker, stage)
+    # Whoever looks for stuck workers must see several signs of a healthy one in the time it waits.
+    often_s = min(ANSWERS_EVERY_S, plan.bound_config().launcher.stuck_after_s / 4 or ANSWERS_EVERY_S)
+    log = WorkerLog(run.logs, worker, stage, answers_every_s=often_s)
     do = {"scan": _scan, "distill": _distill, "embed": _embed}[stage]
     with log.ends(), told_when_full(run.path):
         do(run, plan, log.taken(_missing(run, plan, stage, shards, on_done)), log, should_stop, log.noting(on_done))

@@ -50,12 +50,13 @@ class Event:
 class WorkerLog:
     """Appends events of one worker and stage. A log that cannot be written is done without."""
 
-    def __init__(self, folder: Path, worker: str, stage: str) -> None:
+    def __init__(self, folder: Path, worker: str, stage: str, *, answers_every_s: float = ANSWERS_EVERY_S) -> None:
         self._path = folder / f"{PREFIX}{worker}.jsonl"
         self.worker, self._stage = worker, stage
         self._host, self._pid = socket.gethostname(), os.getpid()
         self._answers = 0
         self._told = time.monotonic()
+        self._every_s = answers_every_s
 
     def taken(self, shards: Iterable[int]) -> Iterator[int]:
         """The shards, each noted as it is drawn."""
@@ -75,7 +76,7 @@ class WorkerLog:
     def answered(self, n_answers: int) -> None:
         """Counts answers of an engine: the sign that a long shard is under way."""
         self._answers += n_answers
-        if time.monotonic() - self._told >= ANSWERS_EVERY_S and self._answers:
+        if time.monotonic() - self._told >= self._every_s and self._answers:
             self._write("answers", stats={"n": self._answers})
             self._answers, self._told = 0, time.monotonic()
 

@@ -21,7 +21,7 @@ from backfill.cli import main
 from backfill.errors import JoinRefused
 from backfill.joining import check_may_join, differences, settings_here
 from backfill.pipeline import check_unchanged, fix_fingerprints
-from backfill.presence import Present, present, present_in
+from backfill.presence import Present, alive, present
 from backfill.stages import work
 from backfill.turns import started_at
 from tests import fake_encoder
@@ -155,25 +155,25 @@ def test_two_of_one_name_get_different_tags(tmp_path: Path, other: Any) -> None:
 
 
 def announce(logs: Path, other: Present, age_s: float) -> None:
-    path = logs / f"present-{other.host}-{other.pid}.json"
+    path = logs / f"present-run-0-{other.host}-{other.pid}.json"
     path.write_text(json.dumps({"name": "run", "host": other.host, "pid": other.pid, "started": other.started}))
     stamp = time.time() - age_s
     os.utime(path, (stamp, stamp))
 
 
-@pytest.mark.parametrize(("age_s", "alive"), [(10, True), (presence.GONE_AFTER_S + 10, False)])
-def test_a_process_of_another_host_lives_while_it_touches_its_file(tmp_path: Path, age_s: float, alive: bool) -> None:
+@pytest.mark.parametrize(("age_s", "lives"), [(10, True), (presence.GONE_AFTER_S + 10, False)])
+def test_a_process_of_another_host_lives_while_it_touches_its_file(tmp_path: Path, age_s: float, lives: bool) -> None:
     announce(tmp_path, Present("run", "elsewhere", 1, "5"), age_s)
-    assert bool(present_in(tmp_path, now=time.time())) is alive
+    assert bool(alive(tmp_path.glob("present-*"), now=time.time())) is lives
 
 
 def test_an_id_that_came_again_is_another_process(tmp_path: Path) -> None:
     import socket
 
     announce(tmp_path, Present("run", socket.gethostname(), os.getpid(), started_at(os.getpid()) + "1"), 0)
-    assert present_in(tmp_path, now=time.time()) == []
+    assert alive(tmp_path.glob("present-*"), now=time.time()) == []
 
 
 def test_a_damaged_file_is_no_process(tmp_path: Path) -> None:
-    (tmp_path / "present-a-1.json").write_text('{"name": ')
-    assert present_in(tmp_path, now=time.time()) == []
+    (tmp_path / "present-run-0-a-1.json").write_text('{"name": ')
+    assert alive(tmp_path.glob("present-*"), now=time.time()) == []
