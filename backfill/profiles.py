@@ -6,7 +6,7 @@ engine. Deliberately absent: defaults. What was never measured is not guessed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,12 @@ def load_profiles(folder: Path) -> list[Profile]:
 def profile_for(profiles: list[Profile], engine: EngineConfig) -> Profile | None:
     """The profile of the same kind of engine and the same model."""
     return next((p for p in profiles if (p.kind, p.model) == (engine.kind, engine.model)), None)
+
+
+def around(profiles: list[Profile]) -> Profile | None:
+    """What merging took where any engine was measured: it depends on the machine, and no engine takes part in it."""
+    found = next((profile for profile in profiles if profile.merge_exchanges_s), None)
+    return found and replace(found, rss_bytes=0)
 
 
 def _load(path: Path) -> Profile:

@@ -18,7 +18,7 @@ from backfill.cli import main
 from backfill.config import Config, EngineConfig, LauncherConfig
 from backfill.errors import ConfigError, EngineError
 from backfill.estimate import estimate
-from backfill.profiles import Profile, load_profiles, profile_for
+from backfill.profiles import Profile, around, load_profiles, profile_for
 from tests import fake_encoder
 from tests.conftest import ROOT
 from tests.test_pipeline import SAMPLES, config, go
@@ -190,3 +190,14 @@ def test_shipped_profiles_are_whole() -> None:
     found = load_profiles(ROOT / "configs" / "profiles")
     assert found
     assert all(profile.machine and profile.measured and 0 < profile.error < 1 for profile in found)
+
+
+def test_merging_is_planned_from_any_profile_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: a\nmachine: b\nmeasured: c\nkind: vllm\nrss_bytes: 5\n")
+    assert around(load_profiles(tmp_path)) is None
+    (tmp_path / "b.yaml").write_text(
+        "name: b\nmachine: b\nmeasured: c\nkind: openai\nmerge_exchanges_s: 60\nrss_bytes: 5\n"
+    )
+    found = around(load_profiles(tmp_path))
+    assert found is not None
+    assert (found.name, found.merge_exchanges_s, found.rss_bytes) == ("b", 60, 0)

@@ -78,16 +78,15 @@ def _sized(config: Config) -> Config:
 
 def _estimate(config: Config, work: Any, args: argparse.Namespace, *, profile_folders: list[Path]) -> dict[str, Any]:
     from backfill.calibrate import calibrate, speeds_of
-    from backfill.config import EngineConfig
     from backfill.errors import BackfillError
     from backfill.estimate import estimate
     from backfill.interrupts import StopFlag
-    from backfill.profiles import load_profiles, profile_for
+    from backfill.profiles import around, load_profiles, profile_for
 
     if not work.exchanges:
         raise BackfillError(f"no exchange was found in {work.files} files", hint="check `sources`")
     profiles = [p for folder in profile_folders for p in load_profiles(folder)]
-    profile = profile_for(profiles, config.engine) or profile_for(profiles, EngineConfig())
+    profile = profile_for(profiles, config.engine) or around(profiles)
     if args.calibrate and (work.rows or work.sample_windows):
         speeds = calibrate(config, work.rows, work.sample_windows, StopFlag().install())
     else:
@@ -155,9 +154,10 @@ def _print(record: dict[str, Any]) -> None:
     else:
         stages = ", ".join(f"{name} {seconds:,.0f} s" for name, seconds in record["stage_seconds"].items())
         print(f"hours: {hours['mid']:.3f} ({hours['low']:.3f} to {hours['high']:.3f}): {stages}")
+    memory = f"memory {record['memory_bytes'] / 1e9:.1f} GB, " if record["memory_bytes"] else ""
     print(
-        f"GPU {record['gpu_bytes'] / 1e9:.1f} GB, disk {record['disk_bytes'] / 1e9:.2f} GB in {record['inodes']:,} "
-        f"files" + (f", price {record['price']:,}" if record["price"] is not None else "")
+        f"GPU {record['gpu_bytes'] / 1e9:.1f} GB, {memory}disk {record['disk_bytes'] / 1e9:.2f} GB in "
+        f"{record['inodes']:,} files" + (f", price {record['price']:,}" if record["price"] is not None else "")
     )
     for setting in record["settings"]:
         print(f"  {setting['name']} = {setting['value']}  ({setting['reason']})")
