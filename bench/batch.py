@@ -73,7 +73,7 @@ def rates(folder: Path, quick: bool) -> dict[str, list[tuple[float, float]]]:
     found: list[tuple[float, float]] = []
     for _ in range(turns):
         for width in widths:
-            n = max(8, 2 * width) if quick else max(16, 2 * width)
+            n = max(4, width) if quick else max(16, 2 * width)
             found.append((width, n / running.asked_s(n, width)))
             print(f"  {width:>3} in flight {found[-1][1]:12.2f} exchanges/s", flush=True)
     running.engine.close()

@@ -26,7 +26,7 @@ from typing import Any
 from backfill.config import ScanConfig
 from backfill.schema import MAX_CANDIDATES, WIRE_SCHEMA
 from backfill.weights import smollm2_dir
-from bench.harness import Result, take_turns
+from bench.harness import Result, cpu_timed, take_turns
 
 GOAL, PEER_GOAL = 50.0, 1.5
 IN_FLIGHT = 64
@@ -68,10 +68,8 @@ def run(quick: bool) -> Result:
 def _of_vocabulary(directory: Path, texts: Sequence[str], n: int, runs: int) -> dict[str, Any]:
     from transformers import AutoTokenizer
     from vllm.v1.structured_output.backend_guidance import GuidanceBackend
-    from vllm.v1.structured_output.backend_outlines import OutlinesBackend, OutlinesGrammar
+    from vllm.v1.structured_output.backend_outlines import OutlinesBackend
     from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend
-
-    from backfill.engines.outlines_memo import MaskMemo, remember
 
     tokenizer = AutoTokenizer.from_pretrained(directory)
     size = len(tokenizer)
@@ -83,18 +81,7 @@ def _of_vocabulary(directory: Path, texts: Sequence[str], n: int, runs: int) -> 
     print(f"  outlines compiled for {size:,} tokens in {time.perf_counter() - began:.1f} s")
 
     def remembered(walks: Sequence[Walk], fills: list[float]) -> float:
-        class Grammar(OutlinesGrammar):  # type: ignore[misc]
-            pass
-
-        class Backend(OutlinesBackend):  # type: ignore[misc]
-            def compile_grammar(self, *args: Any, **names: Any) -> Any:
-                made = super().compile_grammar(*args, **names)
-                return Grammar(made.vocab_size, made.eos_token_id, made.guide)
-
-        memo = MaskMemo()
-        remember(Backend, Grammar, memo)
-        backend = Backend(config, tokenizer=tokenizer, vocab_size=size)
-        backend.cache = stock.cache
+        backend, memo = remembering(stock, tokenizer)
         rate = _rate(backend, walks, fills)
         counts[0] = len(memo)
         return rate
@@ -117,6 +104,45 @@ def _of_vocabulary(directory: Path, texts: Sequence[str], n: int, runs: int) -> 
         print(f"  {name:<34} {1e6 / statistics.median(rates):12.2f} us a mask")
     print(f"  {counts[0]} states of {sum(map(len, walks)):,} masks, {counts[0] * (size + 31) // 32 * 4 / 1e6:.1f} MB")
     return found
+
+
+def remembering(stock: Any, tokenizer: Any) -> tuple[Any, Any]:
+    """(backend, memo) with nothing remembered yet: outlines, which shares the compiled automata of `stock`."""
+    from vllm.v1.structured_output.backend_outlines import OutlinesBackend, OutlinesGrammar
+
+    from backfill.engines.outlines_memo import MaskMemo, remember
+
+    class Grammar(OutlinesGrammar):  # type: ignore[misc]
+        pass
+
+    class Backend(OutlinesBackend):  # type: ignore[misc]
+        def compile_grammar(self, *args: Any, **names: Any) -> Any:
+            made = super().compile_grammar(*args, **names)
+            return Grammar(made.vocab_size, made.eos_token_id, made.guide)
+
+    memo = MaskMemo()
+    remember(Backend, Grammar, memo)
+    backend = Backend(_vllm_config(), tokenizer=tokenizer, vocab_size=len(tokenizer))
+    backend.cache = stock.cache
+    return backend, memo
+
+
+def masks_s(directory: Path) -> Callable[[int], float]:
+    """CPU seconds of filling and accepting the masks of so many answers, nothing remembered at first."""
+    from transformers import AutoTokenizer
+    from vllm.v1.structured_output.backend_outlines import OutlinesBackend
+
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    stock = OutlinesBackend(_vllm_config(), tokenizer=tokenizer, vocab_size=len(tokenizer))
+    grammar_of(stock)
+
+    def cost(n: int) -> float:
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in wire_texts(n)]
+        walks = [[*one, tokenizer.eos_token_id] for one in ids]
+        backend, _ = remembering(stock, tokenizer)
+        return cpu_timed(lambda: _rate(backend, walks, []))
+
+    return cost
 
 
 def grammar_of(backend: Any) -> Any:
