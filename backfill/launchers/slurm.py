@@ -206,7 +206,8 @@ def ray_settings(config_path: Path, overrides: Sequence[str], sources: Sequence[
     return [
         f"CONFIG={shlex.quote(str(config_path.absolute()))}",
         f"ARGUMENTS=({shlex.join(arguments)})",
-        f"RAY=({shlex.quote(sys.executable)} -m ray.scripts.scripts)",
+        # symmetric-run looks for `ray` on the PATH of every node.
+        f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
     ]
 
 
