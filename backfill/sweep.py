@@ -1,4 +1,5 @@
-"""`sweep`: distills what landed in a bundle raw, extractive or ungated, with the engine of the caller's config.
+"""`sweep`: distills what landed in a bundle raw, extractive or ungated, with the engine of the caller's config; where
+that makes claims, also the windows whose claims are extractive.
 
 Goes on where an earlier sweep was stopped: answers are logged in this user's state folder until the bundle has them,
 and what this engine has tried already is left alone. Deliberately absent: reading new files (`ingest`).
@@ -27,12 +28,15 @@ from backfill.ingest import Ingest, Made, Read, ShouldStop, bundle_encoder, delt
 from backfill.inputs import Input, settings_of
 from backfill.merge import grow
 from backfill.rows import ROW_TYPES, rows_of
+from backfill.rundir import CLAIMS
+from backfill.sweep_claims import DueWindows, due_windows
 from backfill.trust import record_path
-from backfill.types import Exchange, PalaceObject
+from backfill.types import Exchange
+from backfill.windows import Windows
 
 # A merge every so many exchanges: an hour or so of a small engine, seconds of a large one.
 BATCH_ROWS = 4096
-_SHARD_ROWS = 64
+_SHARD_ROWS, _SHARD_WINDOWS, _BATCH_WINDOWS = 64, 16, 1024
 
 
 @dataclass(slots=True)
@@ -109,10 +113,14 @@ def sweep(bundle: Path, ingest: Ingest, should_stop: ShouldStop, *, dry_run: boo
     opened = Bundle.open(bundle, trust_encoder=ingest.trust_encoder)
     due = due_in(opened, ingest)
     n_due = sum(len(rows) for rows in due.rows.values())
+    claims = _claims_due(opened, ingest)
     record = {
         "bundle": str(bundle),
         "due": n_due,
         "due_tiers": dict(due.by_tier),
+        "due_windows": len(claims.windows),
+        "left_windows": claims.left,
+        "claims": 0,
         "tiers": {},
         "failures": {},
         "gated": due.same_engine,
@@ -120,22 +128,28 @@ def sweep(bundle: Path, ingest: Ingest, should_stop: ShouldStop, *, dry_run: boo
         "logical_digest": opened.manifest.logical_digest,
         "seconds": 0.0,
     }
-    if dry_run or (not n_due and not due.same_engine):
+    n_new = n_due + len(claims.windows)
+    if dry_run or (not n_new and not due.same_engine):
         return record
-    encoder = bundle_encoder(opened) if n_due else None
+    encoder = bundle_encoder(opened) if n_new else None
     tiers: Counter[str] = Counter()
     failures: Counter[str] = Counter()
-    with _answers(bundle, ingest) as log:
-        for objects, failed in _batches(due, ingest, log, should_stop):
-            tiers.update(made.tier for made in objects)
-            failures.update(failed)
-            record |= _merge(bundle, ingest, objects, encoder, {"kind": "sweep", "tiers": dict(tiers)})
-        if due.same_engine and not n_due:
-            record |= _merge(bundle, ingest, [], None, {"kind": "sweep", "gated": due.same_engine})
+    n_claims = 0
+    with _answers(bundle, ingest, ingest.print_) as log, _answers(bundle, ingest, ingest.claims_print) as claims_log:
+        for made in _batches(due, claims, ingest, (log, claims_log), should_stop):
+            tiers.update(made.tiers)
+            failures.update(made.failures)
+            n_claims += len(made.claims)
+            lineage = {"kind": "sweep", "tiers": dict(tiers), "claims": n_claims}
+            record |= _merge(bundle, ingest, made, encoder, lineage)
+        if due.same_engine and not n_new:
+            record |= _merge(bundle, ingest, Made([], {}, {}), None, {"kind": "sweep", "gated": due.same_engine})
         log.unlink()
+        claims_log.unlink()
     return {
         **record,
         "tiers": dict(tiers),
+        "claims": n_claims,
         "failures": dict(failures.most_common()),
         "seconds": round(time.monotonic() - started, 3),
     }
@@ -155,14 +169,21 @@ class _Log:
             self.path.unlink(missing_ok=True)
 
 
+def _claims_due(bundle: Bundle, ingest: Ingest) -> DueWindows:
+    """None for the extractive engine: whatever has claims has those that it would make."""
+    if ingest.engine.kind == "extractive" or CLAIMS not in ingest.config.distill.products:
+        return DueWindows([])
+    return due_windows(bundle, ingest.claims_print)
+
+
 @contextmanager
-def _answers(bundle: Path, ingest: Ingest) -> Iterator[_Log]:
+def _answers(bundle: Path, ingest: Ingest, print_: str) -> Iterator[_Log]:
     folder = record_path().parent / "sweeps"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = digest_fields([str(bundle.absolute()).encode("utf-8", "surrogateescape")], size=8).hex()
-    path = folder / f"{name}.{ingest.print_[:8]}.jsonl"
-    wanted = ingest.engine.kind != "extractive"
-    log = _Log(path, ingest.print_, wanted=wanted, cached=ingest.config.distill.cache)
+    path = folder / f"{name}.{print_[:8]}.jsonl"
+    wanted = ingest.engine.kind != "extractive" and bool(print_)
+    log = _Log(path, print_, wanted=wanted, cached=ingest.config.distill.cache)
     try:
         yield log
     finally:
@@ -171,41 +192,56 @@ def _answers(bundle: Path, ingest: Ingest) -> Iterator[_Log]:
 
 
 def _batches(
-    due: Due, ingest: Ingest, log: _Log, should_stop: ShouldStop
-) -> Iterator[tuple[list[PalaceObject], Counter[str]]]:
-    engine = None if ingest.engine.kind == "extractive" or not due.rows else make_engine(ingest.engine)
+    due: Due, claims: DueWindows, ingest: Ingest, logs: tuple[_Log, _Log], should_stop: ShouldStop
+) -> Iterator[Made]:
+    """What was made of one batch after the other: objects generation by generation, then claims."""
+    extractive = ingest.engine.kind == "extractive"
+    engine = None if extractive or not (due.rows or claims.windows) else make_engine(ingest.engine)
     try:
-        for generation, rows in sorted(due.rows.items()):
-            config = replace(ingest.config.distill, generation=generation)
-            for start in range(0, len(rows), BATCH_ROWS):
-                batch = rows[start : start + BATCH_ROWS]
-                objects: list[PalaceObject] = []
-                failures: Counter[str] = Counter()
-                shards = ((str(i), batch[i : i + _SHARD_ROWS]) for i in range(0, len(batch), _SHARD_ROWS))
-                for shard in distill(
-                    shards,
-                    config,
-                    fingerprint=ingest.print_,
-                    engine=engine,
-                    max_new_tokens=ingest.engine.max_new_tokens,
-                    log=log.open,
-                    privacy=ingest.config.scan.privacy,
-                    should_stop=should_stop,
-                ):
-                    objects += shard.objects
-                    failures.update(shard.stats.failures)
-                yield objects, failures
+        for generation, shards in _shards(due, claims, ingest.config.distill.generation):
+            made = Made([], {}, {})
+            tiers: Counter[str] = Counter()
+            failures: Counter[str] = Counter()
+            for shard in distill(
+                shards,
+                replace(ingest.config.distill, generation=generation),
+                fingerprint=ingest.print_,
+                claims_fingerprint=ingest.claims_print,
+                engine=engine,
+                max_new_tokens=ingest.engine.max_new_tokens,
+                log=logs[0].open,
+                claims_log=logs[1].open,
+                privacy=ingest.config.scan.privacy,
+                should_stop=should_stop,
+            ):
+                made.objects += shard.objects
+                made.claims += shard.claims
+                tiers.update(row.tier for row in shard.objects)
+                failures.update(shard.stats.failures)
+            made.tiers, made.failures = dict(tiers), dict(failures)
+            yield made
     finally:
         if engine is not None:
             engine.close()
 
 
-def _merge(
-    bundle: Path, ingest: Ingest, objects: Sequence[PalaceObject], encoder: Any, lineage: dict[str, Any]
-) -> dict[str, Any]:
+def _shards(
+    due: Due, claims: DueWindows, generation: int
+) -> Iterator[tuple[int, list[tuple[str, Sequence[Exchange] | Windows]]]]:
+    """(generation, shards) of each batch."""
+    for needed, rows in sorted(due.rows.items()):
+        for start in range(0, len(rows), BATCH_ROWS):
+            batch = rows[start : start + BATCH_ROWS]
+            yield needed, [(str(i), batch[i : i + _SHARD_ROWS]) for i in range(0, len(batch), _SHARD_ROWS)]
+    for start in range(0, len(claims.windows), _BATCH_WINDOWS):
+        windows = claims.windows[start : start + _BATCH_WINDOWS]
+        sizes = range(0, len(windows), _SHARD_WINDOWS)
+        yield generation, [(f"claims-{i}", Windows(windows[i : i + _SHARD_WINDOWS])) for i in sizes]
+
+
+def _merge(bundle: Path, ingest: Ingest, made: Made, encoder: Any, lineage: dict[str, Any]) -> dict[str, Any]:
     def attempt(expected: str) -> dict[str, Any]:
         settings = settings_of(bundle)
-        made = Made(list(objects), {}, {})
         union = delta_union(Read(), made, settings, encoder)
         gated = delta_settings(settings, ingest, made)
         if ingest.engine.kind in LLM_KINDS and ingest.verdict == "PASS":

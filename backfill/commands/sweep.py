@@ -58,4 +58,5 @@ def _say(record: dict[str, object], *, dry_run: bool) -> None:
     counts = record["due_tiers"] if dry_run else record["tiers"]
     tiers = ", ".join(f"{n:,} {tier}" for tier, n in sorted(counts.items())) if isinstance(counts, dict) else ""
     verb = "due" if dry_run else "distilled"
-    print(f"{record['bundle']}: {record['due']:,} {verb}{f' ({tiers})' if tiers else ''}")
+    windows = f", claims of {record['due_windows']:,} windows" if record["due_windows"] else ""
+    print(f"{record['bundle']}: {record['due']:,} {verb}{f' ({tiers})' if tiers else ''}{windows}")
