@@ -24,12 +24,13 @@ from bench.harness import Result, Spread, take_turns
 from bench.synthetic import CACHE, FIRST_MONTH_US, Corpus, encoder, settings, union_of
 
 VERSION = 1
-YEAR_US = 365 * 86_400_000_000
+# 2024 is a leap year: its last day is in neither half, so that no month is in both.
+EARLY_US, LATE_US = 365 * 86_400_000_000, 366 * 86_400_000_000
 DELTA_SESSIONS = 5
 Choice = Callable[[int, int], bool]  # (session number, its start in microseconds) -> whether it is in
 KINDS: dict[str, Choice] = {
-    "early": lambda number, at: at < FIRST_MONTH_US + YEAR_US,
-    "late": lambda number, at: at >= FIRST_MONTH_US + YEAR_US,
+    "early": lambda number, at: at < FIRST_MONTH_US + EARLY_US,
+    "late": lambda number, at: at >= FIRST_MONTH_US + LATE_US,
     "even": lambda number, at: number % 10 < 5,
     "odd": lambda number, at: number % 10 >= 4,
     "delta": lambda number, at: number < DELTA_SESSIONS,
@@ -77,7 +78,7 @@ def measure(n: int, runs: int) -> dict[str, Spread]:
         shutil.rmtree(out, ignore_errors=True)
         started = time.perf_counter()
         for kind in ("early", "late"):
-            _copy_and_sync(part(n, kind), out / kind)
+            copy_and_sync(part(n, kind), out / kind)
         return time.perf_counter() - started
 
     def merged(*kinds: str) -> float:
@@ -98,7 +99,7 @@ def measure(n: int, runs: int) -> dict[str, Spread]:
     return spreads
 
 
-def _copy_and_sync(source: Path, target: Path) -> None:
+def copy_and_sync(source: Path, target: Path) -> None:
     """What `cp -r` and a sync of every file cost; lineage is left out, as a merge does not copy it."""
     for path in sorted(p for p in source.rglob("*") if p.is_file() and p.parent.name != "lineage"):
         to = target / path.relative_to(source)
@@ -148,7 +149,7 @@ def build(n: int, kind: str, folder: Path, slice_sessions: int = 5_000) -> None:
     slices: list[Path] = []
     for number, chunk in enumerate(_slices(n, KINDS[kind], slice_sessions)):
         slices.append(folder.with_name(f"{kind}-slice-{number}"))
-        _write_union(chunk, slices[-1])
+        write_union(chunk, slices[-1])
     if len(slices) == 1:
         slices[0].rename(folder)
         return
@@ -169,7 +170,8 @@ def _slices(n: int, choose: Choice, slice_sessions: int) -> Iterable[list[Any]]:
         yield chunk
 
 
-def _write_union(sessions: list[Any], folder: Path) -> None:
+def write_union(sessions: list[Any], folder: Path) -> None:
+    """Writes the bundle of sessions of a corpus."""
     from backfill.inputs import Input
     from backfill.merge import merge_inputs
 
