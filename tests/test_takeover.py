@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill import takeover
+from backfill import rounds, takeover
 from backfill.cli import main
 from backfill.manifest import manifest_path
 from backfill.report import report_of
@@ -130,6 +130,16 @@ def test_status_and_report_name_a_stuck_worker(tmp_path: Path) -> None:
     left(run, plan)
     record = report_of(run.path)
     assert any("w0of2 on elsewhere was stuck" in text and "w1of2" in text for text in record["warnings"])
+
+
+def test_shards_are_cut_by_tokens_and_a_content_stays_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "SHARD_TOKENS", 100)
+    contents = [[(0, row, 40)] for row in range(5)]
+    contents[1] += [(1, 0, 40), (1, 1, 40)]  # copies of one content are asked about once
+    cut = rounds._cut(contents, 7, 512)
+    assert [shard for shard, *_ in cut] == [7, 7, 7, 7, 8, 8, 9]
+    tokens = {shard: sum(n for at, _, _, n in cut if at == shard) for shard in (7, 8, 9)}
+    assert tokens == {7: 80, 8: 80, 9: 40}
 
 
 def test_shards_go_out_largest_first(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ class InlineLauncher:
         from backfill.launchers.crew import work_together
         from backfill.launchers.processes import ProcessCrew
 
-        gpus = _gpus() if stage != "scan" else []
-        asked = self._config.scan.workers if stage == "scan" else self._config.launcher.workers or len(gpus)
-        count = min(max(1, asked), len(shards))
+        asked = self._config.scan.workers if stage == "scan" else self._config.launcher.workers
+        gpus = _gpus() if stage != "scan" and asked != 1 else []
+        count = min(max(1, asked or len(gpus)), len(shards))
         if count < 2:
             work(path, stage, shards, worker=f"inline{self._tag}", should_stop=should_stop, on_done=on_done)
             return
