@@ -17,7 +17,7 @@ from backfill.web.look import escape, standalone_page
 _CSS = """
 .bench h2 { margin-top: var(--gap-5); margin-bottom: var(--gap-2); }
 .bench .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); gap: var(--gap-4); }
-.bench svg { display: block; width: 100%; height: auto; }
+.bench svg { display: block; width: 100%; max-width: 36rem; height: auto; }
 .bench svg text { fill: var(--ink); font: 13px var(--sans); }
 .bench svg .quiet { fill: var(--soft); font-size: 12px; }
 .bench svg .axis { stroke: var(--line); stroke-width: 1; }
