@@ -25,6 +25,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "size": ("tests/test_bundle.py", "tests/test_columns.py"),
     "faults": ("tests/fidelity",),
     "quality": ("tests/fidelity/test_handles.py", "tests/test_extractive.py"),
+    "neardup": ("tests/test_near_copies.py",),
     "growth": ("tests/bench/test_bench_fit.py",),
 }
 
