@@ -113,6 +113,19 @@ def test_the_cuda_release_is_read_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
+def test_it_runs_where_nothing_heavy_is_installed(tmp_path: Path) -> None:
+    heavy = ("numpy", "torch", "pyarrow", "transformers", "vllm", "ray", "onnxruntime", "faiss", "tokenizers")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({heavy}))\n"
+        f"from backfill import doctor; doctor.TRIAL_BYTES = 1 << 20\n"
+        f"from backfill.cli import main; sys.exit(main(['doctor', '--folder', {str(tmp_path)!r}, '--json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == ""
+    lacking = [f["text"] for f in json.loads(done.stdout)["findings"] if f["check"] == "packages"]
+    assert any("torch" in text and "not installed" in text for text in lacking)
+
+
 def test_one_line_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "TRIAL_BYTES", 1 << 20)
     code = main(["doctor", "--folder", str(tmp_path), "--json"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -243,3 +244,10 @@ def test_a_source_without_an_exchange_is_not_tried_again(tmp_path: Path, queue: 
     queue.calls.clear()
     assert main(["slurm", "merge", str(tmp_path / "run"), "--round", "0"]) == 1
     assert queue.calls == []
+
+
+def test_run_folders_know_no_locks_and_no_databases() -> None:
+    """Both lie on shared file systems. A database that is a source is copied to a local folder before it is opened."""
+    modules = {path: path.read_text() for path in (ROOT / "backfill").rglob("*.py")}
+    assert [path.name for path, text in modules.items() if "import sqlite3" in text] == ["databases.py"]
+    assert not [path.name for path, text in modules.items() if re.search(r"\b(flock|lockf|import fcntl)\b", text)]
