@@ -3,7 +3,8 @@
 Made-up exchanges of 280 words by Zipf's law over 20,000 words; every twentieth is a copy of an earlier one with one
 word changed, which is what has to be found. Ours makes sketches and signatures, finds candidates and compares them as
 a search does; the peers are given the same runs of three words, hash them their own way and query an LSH index with as
-many permutations, at a threshold of .8. Value: exchanges a CPU second; goal: every planted copy, faster than datasketch.
+many permutations, at a threshold of .8. Value: exchanges a CPU second. Goal: all copies, and
+faster than datasketch.
 """
 
 from __future__ import annotations
