@@ -114,7 +114,8 @@ def impatient(tmp_path: Path, workers: int) -> tuple[int, RunDir, list[int]]:
     return process.returncode, run, [event.pid for event in takes.values()]
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_second_interrupt_ends_at_once_and_nothing_stays_behind(tmp_path: Path, encoder: None, workers: int) -> None:
     code, run, pids = impatient(tmp_path, workers)
     assert code == 75

@@ -82,6 +82,7 @@ def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
     assert made(run, plan) == undisturbed(tmp_path / "one")
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_stuck_and_ended_and_its_shards_are_done(tmp_path: Path) -> None:
     run, plan = prepared(tmp_path / "run", config(engine=SLOW))
     stopped: list[int] = []
