@@ -66,7 +66,8 @@ class SearchDefaults:
     two), `verbatim-vector`, `distilled-bm25` and `claims-bm25` (0 or absent: not used), and of BM25 fields: `title`,
     `rooms`, `files` join bm25 where given, `verbatim`, `core`, `context` are 1 unless given. `session_prior`: what part
     of a session's best score its other exchanges get on top. `min_cosine`: where no exchange has a word of the query
-    and none is as near in meaning, nothing was found. `depth`: the best units taken of each signal. `parts`: the
+    and none is as near in meaning, nothing was found. `zero_cosine`: from where min-max counts cosines; None: the least
+    among the candidates. `depth`: the best units taken of each signal. `parts`: the
     object's parts that have a vector. `k1` and `b`: BM25's constants, the index's where None.
     """
 
@@ -78,6 +79,7 @@ class SearchDefaults:
     parts: tuple[str, ...] = ("core", "context")
     rrf_k: int = 60
     min_cosine: float = 0.3
+    zero_cosine: float | None = None
     k1: float | None = None
     b: float | None = None
 

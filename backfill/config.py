@@ -145,7 +145,8 @@ class IndexConfig:
     (verbatim; `title`, `rooms` and `files` add those fields to it), `vector` (distilled), `nearest` (the better of
     `vector` and `claims-vector`), and the others by their names.
     `session_prior` is what part of its session's best score an exchange gets on top. Where no exchange has a word of
-    the query and none has a vector of `min_cosine` to its, nothing was found.
+    the query and none has a vector of `min_cosine` to its, nothing was found. Cosines count from `zero_cosine`, that of
+    texts that have nothing to do with each other (about 0; some encoders give 0.6).
     `ann` is the index over many vectors (`auto`: by their number and `ann_memory_gb`, 0: half of what the host has);
     one that misses `ann_recall` of the ten best is not kept. `ann_device` gpu trains IVF with faiss-gpu or torch.
     """
@@ -167,6 +168,7 @@ class IndexConfig:
     session_prior: float = 0.6
     rrf_k: int = 60
     min_cosine: float = 0.3
+    zero_cosine: float = 0.0
     depth: int = 200
     ann: Literal["auto", "exact", "hnsw", "ivf"] = "auto"
     ann_recall: float = 0.95
@@ -180,7 +182,7 @@ class IndexConfig:
             for f in dataclasses.fields(self)
             if f.name.startswith("weight_")
         }
-        kept = ("fusion", "normalization", "session_prior", "min_cosine", "depth", "rrf_k")
+        kept = ("fusion", "normalization", "session_prior", "min_cosine", "zero_cosine", "depth", "rrf_k")
         return {**{name: getattr(self, name) for name in kept}, "weights": {n: w for n, w in weights.items() if w}}
 
 

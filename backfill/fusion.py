@@ -1,6 +1,8 @@
 """Turns several signals over the same candidates into one score.
 
 Min-max keeps how far apart a signal's scores lie, which ranks throw away; capping at a percentile ties the very top.
+It counts from a fixed score where there is one (no shared word, no nearness), else how many candidates there are would
+decide what a score is worth: from the 200th best cosine instead of 0, .565 MRR for .594 on entire_cli.
 On both retrieval sets that were tried, min-max .5 + .5 kept BM25's strength and added the vectors'; the others stay
 options. Deliberately absent: learned weights.
 """
@@ -27,12 +29,14 @@ class Signal:
 
     `floor` is its least possible score and means that the signal did not find the candidate (BM25: 0, no word in
     common), None where it has none. `found` [C] marks the candidates in its own list of the best; None: all it scores.
+    `zero` is the score that says nothing, of a signal without a floor (cosines: about 0); None: the least there is.
     """
 
     scores: Scores
     weight: float = 1.0
     floor: float | None = None
     found: npt.NDArray[np.bool_] | None = None
+    zero: float | None = None
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:
@@ -50,8 +54,9 @@ def fuse(signals: Sequence[Signal], *, fusion: str, normalization: str = "minmax
 def normalize(signal: Signal, normalization: str) -> Scores:
     """[C] the signal on a common scale; what a candidate lacks counts as the least.
 
-    minmax: stretched to 0..1 over the candidates, from the floor where there is one; a signal that gives all the same
-    tells nothing apart: 1 where it is above its floor, or has none. p95: divided by the 95th percentile of the scores
+    minmax: stretched to 0..1 over the candidates, from the floor or the zero where there is one (what lies below the
+    zero is 0), unless none lies above it; a signal that gives all the same tells nothing apart: 1 where it is above its
+    floor, or has none. p95: divided by the 95th percentile of the scores
     above 0, by their maximum below 10 results, and capped at 1 (the published default). zscore: in standard deviations
     from the mean.
     """
@@ -71,8 +76,10 @@ def normalize(signal: Signal, normalization: str) -> Scores:
     else:
         high = float(scores.max())
         low = float(scores.min()) if signal.floor is None else signal.floor
+        if signal.floor is None and signal.zero is not None and high > signal.zero:
+            low = signal.zero
         if high > low:
-            scaled = (scores - low) / (high - low)
+            scaled = np.maximum((scores - low) / (high - low), 0.0)
         else:
             scaled = np.full(len(scores), 1.0 if signal.floor is None else 0.0)
     out[present] = scaled

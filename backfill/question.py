@@ -95,6 +95,8 @@ def question_of(
 def _check_numbers(settings: SearchDefaults) -> None:
     """A bundle's settings may be a stranger's: none of them may turn scores into something that cannot be ordered."""
     weights = settings.weights.values()
+    if settings.zero_cosine is not None and not -1.0 <= settings.zero_cosine <= 1.0:
+        raise UsageError("index.zero_cosine lies outside -1 to 1")
     numbers = (*weights, settings.session_prior, settings.k1 or 0.0, settings.b or 0.0, float(settings.rrf_k))
     if not all(0.0 <= number <= MAX_SETTING for number in numbers) or (settings.b or 0.0) > 1.0:
         raise UsageError(f"a search setting lies outside 0 to {MAX_SETTING:,.0f} (b: 0 to 1)")

@@ -144,7 +144,13 @@ def fused(
     units = np.unique(np.concatenate([np.zeros(0, np.int64), *lists.values(), *([] if also is None else [also])]))
     by_name = {name: scorer.scores(units) for name, scorer in scorers.items()}
     found = {
-        name: Signal(scores, weights.get(name, 0.0), scorers[name].floor, np.isin(units, lists[name]))
+        name: Signal(
+            scores,
+            weights.get(name, 0.0),
+            scorers[name].floor,
+            np.isin(units, lists[name]),
+            question.settings.zero_cosine,
+        )
         for name, scores in by_name.items()
     }
     telling = [signal for signal in found.values() if signal.present.any()]

@@ -46,6 +46,18 @@ def test_minmax_floor_keeps_what_all_candidates_have():
     assert normalize(of(3.0, 4.0), "minmax").tolist() == [0.0, 1.0]
 
 
+def test_minmax_counts_from_the_zero_whatever_else_is_a_candidate():
+    def near(*values: float) -> Signal:
+        return Signal(np.array(values, np.float64), zero=0.2)
+
+    assert normalize(near(0.6, 0.4, 0.1), "minmax").tolist() == pytest.approx([1.0, 0.5, 0.0])
+    assert normalize(near(0.6, 0.4), "minmax").tolist() == pytest.approx([1.0, 0.5])
+    # Where none is above it, they are still told apart.
+    assert normalize(near(0.1, 0.0, -0.1), "minmax").tolist() == pytest.approx([1.0, 0.5, 0.0])
+    floored = Signal(np.array([3.0, 4.0]), floor=0.0, zero=3.5)
+    assert normalize(floored, "minmax").tolist() == [0.75, 1.0]
+
+
 def test_minmax_of_a_signal_without_difference():
     assert normalize(of(2.0, 2.0, floor=0.0), "minmax").tolist() == [1.0, 1.0]
     assert normalize(of(2.0, 2.0), "minmax").tolist() == [1.0, 1.0]

@@ -17,6 +17,9 @@ from backfill.evaluation.grid import Configuration
 from backfill.evaluation.metrics import Measures, measure_one, stack
 from backfill.evaluation.scores import Scores
 
+# As the index setting of that name has it.
+ZERO_COSINE = 0.0
+
 F64 = npt.NDArray[np.float64]
 Order = npt.NDArray[np.int64]
 
@@ -38,7 +41,7 @@ def rank_all(scores: Scores, configuration: Configuration) -> Iterator[Ranked]:
         sessions = scores.collection.session_of[group.docs].astype(np.uint64)
         for row, query in enumerate(group.queries):
             signals = [
-                fusion.Signal(part[number][row].astype(np.float64), signal.weight, floor)
+                fusion.Signal(part[number][row].astype(np.float64), signal.weight, floor, zero=ZERO_COSINE)
                 for part, signal, floor in zip(parts, configuration.signals, floors, strict=True)
             ]
             docs = np.flatnonzero(np.logical_or.reduce([_reached(signal) for signal in signals]))

@@ -98,7 +98,8 @@ def test_the_default_is_what_a_search_finds(made: bundle_fixture.Fixture, grid: 
 def test_in_memory_and_by_the_product_are_the_same_figures(made: bundle_fixture.Fixture, tmp_path: Path):
     prepared = prepare(made.path, labels_of(made), cache=tmp_path / "cache", trust_encoder=True)
     bundle, scores = prepared.bundle, prepared.scores
-    index = replace(bundle.manifest.index, weights={"bm25": 0.5, "nearest": 0.5, "files": 0.5}, session_prior=0.6)
+    index = replace(bundle.manifest.index, weights={"bm25": 0.5, "nearest": 0.5, "files": 0.5}, session_prior=0.6,
+                    zero_cosine=0.0)  # fmt: skip
     bundle.manifest = replace(bundle.manifest, index=index)
     signals = ("bm25 verbatim,files*0.5 weight=0.5", "vector core,context,claims weight=0.5")
     one = Configuration("x", tuple(parse_signal(text, "x") for text in signals), session=0.6)
