@@ -113,11 +113,11 @@ class Foreman:
         self._ends_in_a_row = 0
         self._replaced = 0
         self._looked_at = time.monotonic()
+        self._stop_by: float | None = None
 
     def run(self, shards: Sequence[int], should_stop: ShouldStop, on_done: OnDone) -> None:
         """Until every shard is published. Raises Interrupted after a stop, BackfillError where it cannot go on."""
         left = set(shards)
-        stop_by: float | None = None
         for name in self._names:
             self._start(name)
         while left:
@@ -127,12 +127,12 @@ class Foreman:
                 left.discard(shard)
                 self._ends_in_a_row = 0
                 on_done(shard, stats)
-            if stop_by is not None and (not self._running or time.monotonic() > stop_by):
+            if self._stop_by is not None and (not self._running or time.monotonic() > self._stop_by):
                 raise Interrupted(f"stopped during {self._stage}", hint="the same command resumes")
-            if stop_by is None and should_stop():
+            if self._stop_by is None and should_stop():
                 self._crew.dispenser.stop()
-                stop_by = time.monotonic() + STOP_GRACE_S
-            if stop_by is None:
+                self._stop_by = time.monotonic() + STOP_GRACE_S
+            if self._stop_by is None:
                 self._give_away()
                 self._put_to_work()
                 if left and not self._running:
@@ -190,7 +190,7 @@ class Foreman:
                 f"{why}; {self._ends_in_a_row} workers ended like this and no shard was published between",
                 hint="the logs of the run say what they met",
             )
-        if self._crew.dispenser.left() and not self._idle:
+        if self._crew.dispenser.left() and not self._idle and self._stop_by is None:
             self._start(name)
 
     def _put_to_work(self) -> None:

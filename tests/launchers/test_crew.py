@@ -204,6 +204,19 @@ def test_a_stop_waits_for_what_is_in_hand(tmp_path: Path) -> None:
     assert 0 < len(done) < 50
 
 
+def test_nobody_is_replaced_after_a_stop(tmp_path: Path) -> None:
+    def script(clay: Clay, name: str) -> Outcome | None:
+        if clay.dispenser.stopped():
+            return Outcome(name, died=True)
+        clay.dispenser.take(name)
+        return None
+
+    clay = Clay([1, 2, 3], script)
+    with pytest.raises(Interrupted):
+        together(tmp_path, clay, [1, 2, 3], stop=lambda: True)
+    assert clay.started == ["w-0", "w-1"]
+
+
 def test_a_worker_that_hangs_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "STOP_GRACE_S", 0.0)
 
