@@ -49,7 +49,7 @@ class TokenisingEngine(ScriptedEngine):
 
 def run(quick: bool) -> Result:
     """Measures exchanges/s; see the module."""
-    n, runs = (SHARD // 4, 2) if quick else (SHARD, 3)
+    n, runs = (SHARD // 8, 2) if quick else (SHARD, 3)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         pool.map(once, [(0, 32), (1, 32)], chunksize=1)
 
