@@ -122,7 +122,7 @@ def nothing_was_done_again(run: RunDir) -> None:
 
 
 def test_an_actor_is_killed_and_another_is_stuck(cluster: Any, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
-    run, plan = prepared(tmp_path / "run", config(engine=SLOW, stuck_after_s=10.0))
+    run, plan = prepared(tmp_path / "run", config(engine=SLOW, stuck_after_s=20.0))
     names: list[str] = []
 
     def disturb() -> None:
@@ -131,7 +131,7 @@ def test_an_actor_is_killed_and_another_is_stuck(cluster: Any, undisturbed: dict
         os.kill(killed.pid, signal.SIGKILL)
         os.kill(stopped.pid, signal.SIGSTOP)
 
-    done, said = distilled(run, plan, disturb, stuck_after_s=10.0)
+    done, said = distilled(run, plan, disturb, stuck_after_s=20.0)
     assert sorted(done) == plan.distill_shards()
     assert f"worker {names[0]} died" in said
     assert any(f"worker {names[1]} is stuck" in line for line in said)
