@@ -77,7 +77,10 @@ def _submit(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             hint="wait for them, or scancel them first; `backfill slurm status RUN` shows them",
         )
     size = sbatch.max_array_size()
-    verdict = admitted(config, args.config.absolute().parent, Reporter(quiet=args.json), ungated=args.ungated)
+    reporter = Reporter(quiet=args.json)
+    verdict = admitted(config, args.config.absolute().parent, reporter, ungated=args.ungated)
+    if slurm.asks_no_gpu(config):
+        reporter.warn("tasks ask for no GPU: launcher.gpus_per_worker: 1 gives each one")
     run_dir.make()
     plan_scan(run_dir, config, config.sources)
     slurm.write_scripts(run_dir, texts)

@@ -173,6 +173,13 @@ def submit_round(run: RunDir, config: Config, before: Round, missing: tuple[list
     return made
 
 
+def asks_no_gpu(config: Config) -> bool:
+    """Whether tasks with an engine that wants a GPU would get none, as far as the configuration shows."""
+    slurm = config.launcher.slurm
+    asked = any("gpu" in option or "gres" in option for option in (*slurm.options, *slurm.task_options))
+    return config.engine.kind == "vllm" and not config.launcher.gpus_per_worker and not asked
+
+
 def write_scripts(run: RunDir, texts: dict[str, str]) -> Path:
     """Puts the scripts into RUN/slurm; returns the folder."""
     folder = run.path / FOLDER

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.cli import main
-from backfill.config import Config, LauncherConfig
+from backfill.config import Config, EngineConfig, LauncherConfig
 from backfill.errors import ConfigError, UsageError
 from backfill.launchers import sbatch, slurm
 from backfill.rundir import RunDir
@@ -82,6 +82,20 @@ def test_jobs_say_what_the_config_says(tmp_path: Path) -> None:
     for name, text in texts.items():
         done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
         assert done.returncode == 0, (name, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "options", "none"),
+    [
+        ("vllm", 0.0, (), True),
+        ("vllm", 1.0, (), False),
+        ("vllm", 0.0, ("--gpus-per-task=a100:1",), False),
+        ("extractive", 0.0, (), False),
+    ],
+)
+def test_tasks_without_a_gpu_are_noticed(kind: Any, gpus: float, options: tuple[str, ...], none: bool) -> None:
+    launcher = LauncherConfig(gpus_per_worker=gpus, slurm=SlurmConfig(task_options=options))
+    assert slurm.asks_no_gpu(Config(engine=EngineConfig(kind=kind), launcher=launcher)) is none
 
 
 @pytest.mark.parametrize("option", ["account=lab", "--comment=a\nrm -rf x"])
