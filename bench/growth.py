@@ -281,7 +281,7 @@ LINES = (
     Line("query", "exchanges", BUNDLES, QUICK_BUNDLES, _search("default"), goal=QUERY_GOAL),
     Line("query by hand", "exchanges", BUNDLES, QUICK_BUNDLES, _by_hand, goal=9.0),
     Line("open", "exchanges", BUNDLES, QUICK_BUNDLES, _open),
-    Line("merge", "exchanges", (10_000, 30_000, 100_000), (1_000, 2_500, 10_000), _merge),
+    Line("merge", "exchanges", (10_000, 30_000, 100_000), (1_000, 2_500, 5_000), _merge),
     Line("bundle size", "exchanges", BUNDLES, QUICK_BUNDLES, _size, of="bytes"),
 )
 
