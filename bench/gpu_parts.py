@@ -166,8 +166,8 @@ def embedding(device: Device, top: Limits) -> list[Line]:
     from bench.embed import MODEL, texts_of
 
     directory = Path(resolve_model(MODEL))
-    texts = texts_of(20_000 if device == "cuda" else 40)
-    ours = SentenceTransformerEmbedder(directory, device, batch_size=256 if device == "cuda" else 32)
+    texts = texts_of(20_000 if device == "cuda" else 12)
+    ours = SentenceTransformerEmbedder(directory, device, batch_size=256 if device == "cuda" else 4)
     peer = SentenceTransformer(str(directory), device=device)
     agree = ours.encode(texts[:64], kind="passage").astype(np.float32)
     others = peer.encode(texts[:64], show_progress_bar=False, normalize_embeddings=True)
