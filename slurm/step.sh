@@ -17,18 +17,15 @@ trap 'asked=1' TERM
 
 prepare_node() {
     local root=${BACKFILL_CACHE_ROOT:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/backfill-job-$SLURM_JOB_ID
-    mkdir -p "$root"
-    # shellcheck disable=SC2064  # the folders of now
-    trap "rm -rf '$root' ${BACKFILL_SCRATCH_ROOT:+'$BACKFILL_SCRATCH_ROOT/backfill-job-$SLURM_JOB_ID'}" EXIT
+    own_folders=("$root" ${BACKFILL_SCRATCH_ROOT:+"$BACKFILL_SCRATCH_ROOT/backfill-job-$SLURM_JOB_ID"})
+    mkdir -p "${own_folders[@]}"
+    trap 'rm -rf "${own_folders[@]}"' EXIT
     # Tasks that share a compile cache overwrite each other's files; weights are only read, and stay shared.
     export VLLM_CACHE_ROOT=$root/vllm TORCHINDUCTOR_CACHE_DIR=$root/inductor TRITON_CACHE_DIR=$root/triton
     # Tasks on one node look for free ports from different numbers upwards.
     export VLLM_PORT=$((20000 + SLURM_JOB_ID % 2000 * 10))
     [[ ${BACKFILL_OFFLINE:-1} == 1 ]] && export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
-    if [[ -n ${BACKFILL_SCRATCH_ROOT:-} ]]; then
-        export BACKFILL_SCRATCH=$BACKFILL_SCRATCH_ROOT/backfill-job-$SLURM_JOB_ID
-        mkdir -p "$BACKFILL_SCRATCH"
-    fi
+    [[ -z ${BACKFILL_SCRATCH_ROOT:-} ]] || export BACKFILL_SCRATCH=$BACKFILL_SCRATCH_ROOT/backfill-job-$SLURM_JOB_ID
 }
 
 await() { # the exit status of the child, over the interruptions of `wait` by signals
