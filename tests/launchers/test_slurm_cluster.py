@@ -20,9 +20,11 @@ import msgspec
 import pytest
 
 from backfill.cli import main
+from backfill.config import Config, LauncherConfig
 from backfill.launchers.sbatch import max_array_size
-from backfill.launchers.slurm import last_round
+from backfill.launchers.slurm import Round, last_round, submit_ray, write_scripts, written_scripts
 from backfill.rundir import RunDir
+from backfill.slurm_config import SlurmConfig
 from tests import fake_encoder
 from tests.conftest import ROOT
 from tests.test_merge import canonical_files
@@ -265,6 +267,48 @@ def test_a_job_that_is_killed_past_its_limit_is_made_up_for(
     assert made.number == 1
     assert run.replayed() > 0
     assert canonical_files(run.run.bundle) == wanted
+
+
+STUB_RAY = """#!/bin/bash
+while [[ $1 != -- ]]; do shift; done
+shift
+"$@"
+exit 0  # as symmetric-run does where it could not start
+"""
+STUB_BACKFILL = """#!/bin/bash
+case $1 in
+status) echo "{\\"state\\":\\"$(cat "$2/state" 2>/dev/null || echo unfinished)\\"}" ;;
+run)
+    out=$4
+    if [[ -e $out/noticed ]]; then echo done >"$out/state"; exit 0; fi
+    trap 'touch "$out/noticed"; exit 75' USR1
+    touch "$out/running"
+    while :; do sleep 0.1; done
+    ;;
+esac
+"""
+
+
+def test_a_job_over_whole_nodes_goes_by_the_run_and_not_by_ray(cluster: None, tmp_path: Path) -> None:
+    """Ray and the run are stubs here: what is tested is the job, which drains the driver alone and asks for the run."""
+    for name, text in (("ray", STUB_RAY), ("stub", STUB_BACKFILL)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    told = SlurmConfig(command=shlex.quote(str(tmp_path / "stub")), cache_root=str(tmp_path), scratch=str(tmp_path))
+    run = RunDir(tmp_path / "run")
+    run.make()
+    extra = ["CONFIG=c.yaml", "ARGUMENTS=()", f"export PATH={shlex.quote(str(tmp_path))}:$PATH"]
+    texts = written_scripts(run, Config(launcher=LauncherConfig(slurm=told)), ["ray"], extra)
+    texts["ray.sbatch"] = texts["ray.sbatch"].replace(" --exclusive", "")  # other tests' jobs are on the node
+    write_scripts(run, texts)
+    started = Started(run)
+    number = submit_ray(run, Round(-1, 1, "", 501, {}), 1).jobs["ray"]
+    wait_for((run.path / "running").exists, started)
+    slurm("scancel", "--batch", "--signal=USR1", number)
+    wait_for(lambda: (run.path / "state").exists() and not queue_of(run), started)
+    assert restarts(number) == 1
+    assert "JobState=COMPLETED" in slurm("scontrol", "show", "job", "-o", number)
+    assert not list(tmp_path.glob("backfill-job-*"))
 
 
 def test_the_cluster_says_how_large_an_array_may_be(cluster: None) -> None:
