@@ -165,6 +165,17 @@ def test_an_earlier_reading_of_a_file_that_grew_is_no_copy_of_the_later(
     assert (record["near_dup"]["exchanges"], record["near_dup"]["copies"]) == (1, 0)
 
 
+def test_a_gpu_that_is_not_there_is_bad_usage_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backfill.indexes.gpu_kmeans.is_there", lambda: False)
+    history(tmp_path / "src")
+    args = ["scan", str(tmp_path / "src"), "--out", str(tmp_path / "run"), "--near-dup", "--near-dup-device", "cuda"]
+    assert main(args) == 2
+    assert "torch sees no GPU" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_stop_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str], no_fsync: None) -> None:
     history(tmp_path / "src")
     scanned(tmp_path, capsys)

@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from backfill.config import Config, ScanConfig
     from backfill.errors import UsageError
     from backfill.ids import canonical_json
+    from backfill.indexes import gpu_kmeans
     from backfill.interrupts import StopFlag
     from backfill.launchers import make_launcher
     from backfill.pipeline import scan_sources
@@ -34,6 +35,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.workers < 1:
         raise UsageError("--workers must be at least 1")
+    if args.near_dup and args.near_dup_device == "cuda" and not gpu_kmeans.is_there():
+        raise UsageError(
+            "--near-dup-device is cuda, but torch sees no GPU", hint="leave it out: signatures are the same"
+        )
     config = replace(Config(), sources=tuple(args.sources), scan=ScanConfig(agent=args.agent, workers=args.workers))
     stop = StopFlag().install()
     reporter = Reporter(quiet=args.json)
