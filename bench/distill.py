@@ -39,6 +39,7 @@ from bench.harness import Result, take_turns, timed
 GOAL, LOOP_GOAL = 0.97, 2.0
 ROOT = Path(__file__).resolve().parents[1]
 MAX_NEW_TOKENS = 48
+QUICK_EXCHANGES = 3  # of a file: transformers reads a prompt a second here
 OURS = "distill stage"
 PEERS = {"LLM.generate": "generate", "LLM.chat a file": "chat", "transformers generate": "transformers"}
 
@@ -49,10 +50,11 @@ def run(quick: bool) -> Result:
     config = replace(
         config,
         engine=replace(config.engine, max_new_tokens=MAX_NEW_TOKENS),
-        distill=replace(config.distill, max_attempts=1, prompt_tokens=384),
+        distill=replace(config.distill, max_attempts=1, prompt_tokens=192 if quick else 384),
     )
-    runs, files = (2, 2) if quick else (4, 4)
-    chunks = _chunks(sample_files(config), files, runs + 1)
+    runs, files = (1, 2) if quick else (4, 4)
+    found = [file[:QUICK_EXCHANGES] if quick else file for file in sample_files(config)]
+    chunks = _chunks(found, files, runs + 1)
     with tempfile.TemporaryDirectory(prefix="backfill-bench-") as folder:
         engine = make_engine(config.engine, log_path=Path(folder) / "ours.log")
         peer = Peer(config, Path(folder) / "peer.log")

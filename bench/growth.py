@@ -269,7 +269,7 @@ def _mask(folder: Path) -> Cost:
 BUNDLES, QUICK_BUNDLES = (10_000, 30_000, 100_000), (1_000, 3_000, 10_000)
 LINES = (
     Line("scan", "exchanges", (60, 240, 960), (20, 60, 180), _scan),
-    Line("distill", "exchanges", (16, 32, 64), (4, 8, 16), _distill, of="wall s"),
+    Line("distill", "exchanges", (16, 32, 64), (2, 4, 8), _distill, of="wall s"),
     Line("distill overhead", "exchanges", (128, 256, 512), (32, 64, 128), _overhead),
     Line("extractive", "exchanges", (500, 1_000, 2_000), (125, 250, 500), _extractive),
     Line("grammar mask", "answers", (256, 512, 1_024), (64, 128, 256), _mask),
