@@ -63,7 +63,9 @@ def deal(shards: Iterable[int], n_tasks: int, max_array_size: int) -> tuple[int,
     wanted = sorted(set(shards))
     width = max(1, min(n_tasks, max_array_size))
     best = width, sorted({shard % width for shard in wanted})
-    for modulus in range(width, max_array_size + 1, width):
+    for modulus in range(2 * width, max_array_size + 1, width):
+        if len(best[1]) == min(width, len(wanted)):
+            break
         numbers = {shard % modulus for shard in wanted}
         if len(best[1]) < len(numbers) <= width:
             best = modulus, sorted(numbers)
