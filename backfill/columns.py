@@ -135,6 +135,25 @@ class ParquetFile:
                 out[name].extend(_values(batch.column(name)))
         return out
 
+    def texts(self, paths: Sequence[str], groups: Sequence[int]) -> Iterator[str]:
+        """All texts of columns in row groups, in no order that means anything; for "tools.head" that of all list items.
+
+        Several times as fast as rows, for whoever asks whether something stands anywhere.
+        """
+        from arro3.core import list_flatten, struct_field
+
+        for batch in self._batches([path.partition(".")[0] for path in paths], groups):
+            for path in paths:
+                name, _, inner = path.partition(".")
+                column = batch.column(name)
+                if inner:
+                    items = list_flatten(column)
+                    names = [field.name for field in items.type.fields]
+                    if inner not in names:
+                        raise BundleError(f"{self.path.name} lacks the column {path}")
+                    column = struct_field(items, [names.index(inner)])
+                yield from (text for text in column.to_pylist() if text)
+
     def rows_at(self, columns: Sequence[str], positions: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Position -> row, decoding only the row groups that hold the positions."""
         names = tuple(columns)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backfill import phrases
 from backfill.bundle import Bundle
 from backfill.commands import query as query_command
 from backfill.commands import rooms as rooms_command
@@ -269,10 +270,13 @@ def test_project_and_file_patterns():
 # ---- phrases, misses, ties
 
 
+@pytest.mark.parametrize("few", [0, 200])
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
         ('"row locks in opposite order"', ["migrate"]),
+        ('"ocks in opposite orde"', ["migrate"]),
+        ('"locks in reverse order"', []),
         ('"ROW LOCKS" deadlock', ["migrate"]),
         ('"locks row"', []),
         ('"retry_timeout to 45" "gateway outage"', ["retry"]),
@@ -281,7 +285,10 @@ def test_project_and_file_patterns():
         ('"?" deadlock', ["migrate"]),
     ],
 )
-def test_phrases_must_stand_in_the_text(made: Fixture, bundle: Bundle, text: str, wanted: list[str]):
+def test_phrases_must_stand_in_the_text(
+    made: Fixture, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, text: str, wanted: list[str], few: int
+):
+    monkeypatch.setattr(phrases, "_FEW_DOCUMENTS", few)
     assert [n for n in names(made, bundle.search(text)) if n not in ("yes1", "yes2")][: len(wanted) or 9] == wanted
 
 
