@@ -3,7 +3,8 @@
 Reads the tables of 01-exchanges twice: once for MinHash signatures (`backfill_kernels.minhash_near_dup`), cut into
 bands whose keys name candidates, and once for the texts of candidates, which are compared as `folding` compares two
 hits. So what is reported is what a search folds. Writes RUN/near-copies.jsonl, a line a group. Only visible exchanges
-count. Memory: 200 bytes an exchange, and 8 bytes a run of three words of the candidates (20,000 characters at most).
+count. Memory: 1.5 KB an occurrence, 200 bytes an exchange, and 8 bytes a run of three words of the candidates (of
+20,000 characters of each text at most).
 Deliberately absent: anything that changes rows; equal content is distilled once anyway.
 """
 
