@@ -45,10 +45,12 @@ def add(bundle: Path, sources: Sequence[Path], ingest: Ingest, should_stop: Shou
     read.exchanges = not_in(opened, read.exchanges)
     made = make_objects(read.exchanges, windows_not_in(opened, read.windows), ingest, should_stop)
     encoder = bundle_encoder(opened) if made.objects or made.claims else None
+    n_cut = 0
 
     def delta() -> Input:
+        nonlocal n_cut
         settings = settings_of(bundle)
-        union = delta_union(read, made, settings, encoder)
+        union, n_cut = delta_union(read, made, settings, encoder)
         return Input("add", union, delta_settings(settings, ingest, made))
 
     lineage = {"kind": "add", "ledger": {k: read.summary[k] for k in _LEDGER}, "tiers": made.tiers}
@@ -61,6 +63,7 @@ def add(bundle: Path, sources: Sequence[Path], ingest: Ingest, should_stop: Shou
         "added": len(read.exchanges),
         "tiers": made.tiers,
         "claims": len(made.claims),
+        "truncated": n_cut,
         "failures": made.failures,
         "engine_gave_up": made.gave_up,
         "quarantined": read.summary["quarantined"],
@@ -160,8 +163,8 @@ def add_with_spool(
 
 def _nothing(bundle: Path) -> dict[str, Any]:
     return {
-        "bundle": str(bundle), "files": 0, "read": 0, "added": 0, "tiers": {}, "claims": 0, "failures": {},
-        "engine_gave_up": "",
+        "bundle": str(bundle), "files": 0, "read": 0, "added": 0, "tiers": {}, "claims": 0, "truncated": 0,
+        "failures": {}, "engine_gave_up": "",
         "quarantined": 0, "secrets": {}, "balanced": True, "exchanges": None, "logical_digest": None,
         "changed": False, "seconds": 0.0, "spooled": 0,
     }  # fmt: skip

@@ -269,20 +269,24 @@ def bundle_encoder(bundle: Bundle) -> Embedder | None:
     return RememberingEmbedder(encoder, [BundleVectors(bundle)])
 
 
-def delta_union(read: Read, made: Made, base: Settings, encoder: Embedder | None) -> Union:
-    """The union of new rows and their vectors, as the bundle's settings want them."""
+def delta_union(read: Read, made: Made, base: Settings, encoder: Embedder | None) -> tuple[Union, int]:
+    """The union of new rows and their vectors, as the bundle's settings want them, and how many texts the encoder
+    cut."""
     union = Union()
     union.add("exchanges", read.exchanges)
     union.add("occurrences", read.occurrences)
     union.add("objects", made.objects)
     union.add("claims", made.claims)
+    n_cut = 0
     if encoder is not None:
+        before = encoder.truncated()
         texts = [text for row in made.objects for text in object_texts(row, base.parts).values()]
         texts += [claim.text for claim in made.claims]
         if base.index.get("verbatim_vectors"):
             texts += [chunk for row in read.exchanges for chunk in verbatim_chunks(row)]
         union.add_vectors(texts, embed_texts(encoder, texts))
-    return union
+        n_cut = encoder.truncated() - before
+    return union, n_cut
 
 
 def delta_settings(base: Settings, ingest: Ingest, made: Made) -> Settings:

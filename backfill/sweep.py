@@ -121,6 +121,7 @@ def sweep(bundle: Path, ingest: Ingest, should_stop: ShouldStop, *, dry_run: boo
         "due_windows": len(claims.windows),
         "left_windows": claims.left,
         "claims": 0,
+        "truncated": 0,
         "tiers": {},
         "failures": {},
         "gated": due.same_engine,
@@ -141,7 +142,8 @@ def sweep(bundle: Path, ingest: Ingest, should_stop: ShouldStop, *, dry_run: boo
             failures.update(made.failures)
             n_claims += len(made.claims)
             lineage = {"kind": "sweep", "tiers": dict(tiers), "claims": n_claims}
-            record |= _merge(bundle, ingest, made, encoder, lineage)
+            merged = _merge(bundle, ingest, made, encoder, lineage)
+            record |= {**merged, "truncated": record["truncated"] + merged["truncated"]}
         if due.same_engine and not n_new:
             record |= _merge(bundle, ingest, Made([], {}, {}), None, {"kind": "sweep", "gated": due.same_engine})
         log.unlink()
@@ -240,13 +242,16 @@ def _shards(
 
 
 def _merge(bundle: Path, ingest: Ingest, made: Made, encoder: Any, lineage: dict[str, Any]) -> dict[str, Any]:
+    cut = {"truncated": 0}
+
     def attempt(expected: str) -> dict[str, Any]:
         settings = settings_of(bundle)
-        union = delta_union(Read(), made, settings, encoder)
+        union, n_cut = delta_union(Read(), made, settings, encoder)
+        cut["truncated"] = n_cut
         gated = delta_settings(settings, ingest, made)
         if ingest.engine.kind in LLM_KINDS and ingest.verdict == "PASS":
             gated.gate[ingest.print_] = ingest.verdict
         return grow(bundle, Input("sweep", union, gated), lineage, expected)
 
     merged = retried(bundle, attempt)
-    return {"exchanges": merged["exchanges"], "logical_digest": merged["logical_digest"]}
+    return {"exchanges": merged["exchanges"], "logical_digest": merged["logical_digest"], **cut}

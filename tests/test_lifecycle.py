@@ -97,6 +97,25 @@ def test_adding_a_folder_reads_what_is_new_alone(tmp_path: Path, bundle: Path) -
     assert (again["files"], again["changed"]) == (0, False)
 
 
+def test_texts_that_the_encoder_cut_are_counted(tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Short(fake_encoder.HashEmbedder):
+        cut_so_far = 0
+
+        def encode(self, texts: Any, *, kind: str) -> Any:
+            self.cut_so_far += sum(len(text) > 60 for text in texts)
+            return super().encode(texts, kind=kind)
+
+        def truncated(self) -> int:
+            return self.cut_so_far
+
+    for module in ("growth", "sweep"):
+        monkeypatch.setattr(f"backfill.{module}.bundle_encoder", lambda bundle: Short())
+    new = tmp_path / "b.jsonl"
+    new.write_text(SECOND)
+    assert add(bundle, [new], ingest(bundle), never)["truncated"] > 0
+    assert sweep(bundle, ingest(bundle, kind="scripted"), never)["truncated"] > 0
+
+
 def test_a_session_that_grew_is_added_as_it_stands(tmp_path: Path, bundle: Path) -> None:
     file = tmp_path / "src" / "a.jsonl"
     file.write_text(FIRST + SECOND)

@@ -127,7 +127,7 @@ class _FastTokenizer:
     def __init__(self, state: bytes) -> None:
         try:
             import tokenizers
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             raise BundleError(
                 "this encoder's tokenizer is not WordPiece and needs the package `tokenizers`",
                 hint="pip install tokenizers, or search by BM25",
