@@ -20,6 +20,8 @@ CORE = "exchange_core"
 MAX_OBJECT_TOKENS = 59
 
 _READ_CHARS = 6_000
+# In a longer prompt a "why" may be one question of many, or stand in what was pasted.
+_SHORT_PROMPT_CHARS = 400
 _SENTENCE = re.compile(r"[^.!?\n。！？]+(?:[.!?](?=\S)[^.!?\n。！？]+)*")
 _WORD = re.compile(r"[^\W_]{3,}")
 _TROUBLE = re.compile(
@@ -52,6 +54,12 @@ _REPORT = re.compile(
     r"|[\"“'][^\"”'\n]{3,60}[\"”'] error\b"
     r"|\bwhy (?:\w+ ){1,4}(?:fail(?:s|ed)?|crash(?:es|ed)?|break|stale|exhausted)\b",
     re.MULTILINE,
+)
+# A question after the cause of a trouble: what is in trouble is then what the exchange is about.
+_WHY = re.compile(
+    r"\bwhy (?P<about>(?:[\w'/.-]+ ){1,6}?(?:fail\w*|crash\w*|break\w*|broken?|hang\w*|hung|stuck|stale|exhausted"
+    r"|leak\w*))\b",
+    re.IGNORECASE,
 )
 _REPORT_HINTS = ("rror", "RROR", "xception", "ailed", "AILED", "rash", "anic", "atal", "broke", "hung", "why ", "Why ")
 # The answer ends with what could not be done, and a tool said why.
@@ -107,8 +115,14 @@ def bloat(made: PalaceObject, exchange: Exchange, source: str) -> list[Finding]:
 def _dropped_error(told: str, texts: tuple[str, str], exchange: Exchange) -> str:
     """The error that the exchange is about, where the object speaks of no trouble at all.
 
-    It is one that the prompt names, the one that both texts name, or one that the answer gives as what happened.
+    It is one that the prompt names, the one that both texts name, or one that the answer gives as what happened. Where
+    the prompt asks why something is in trouble, speaking of another trouble, such as the cause, is not enough.
     """
+    asked = _WHY.search(texts[0]) if len(texts[0]) <= _SHORT_PROMPT_CHARS else None
+    if asked is not None:
+        about = {word.lower()[:4] for word in _WORD.findall(asked["about"]) if word.lower() not in STOP_WORDS}
+        if len(about) > 1 and about.isdisjoint(word.lower()[:4] for word in _WORD.findall(told)):
+            return " ".join(asked[0].split())
     if _TROUBLE.search(told):
         return ""
     names = [_error_names(text) for text in texts]

@@ -95,3 +95,20 @@ def test_words_that_the_exchange_has_are_no_filler() -> None:
         extract(row, generation=0, fingerprint="f"), exchange_core="Empty commit made for this conversation."
     )
     assert check_object(made, row) == ()
+
+
+@pytest.mark.parametrize(
+    ("core", "dropped"),
+    [
+        ("Add lines.close() at the end of the loop, for the reader leaks file handles.", ["why does the indexer hang"]),
+        ("The indexer hangs because the reader leaks file handles.", []),
+        ("Hanging: the reader leaks file handles; lines.close() at the end of the loop.", []),
+    ],
+)
+def test_a_cause_does_not_stand_for_the_trouble_that_was_asked_about(core: str, dropped: list[str]) -> None:
+    row = make_exchange(
+        "why does the indexer hang after an hour?", "The reader leaks file handles; add lines.close() at the end."
+    )
+    made = replace(extract(row, generation=0, fingerprint="f"), exchange_core=core, specific_context="",
+                   context_start=0, context_end=0, tokens=20)  # fmt: skip
+    assert [f.handle for f in check_object(made, row) if f.kind == "dropped"] == dropped
