@@ -140,7 +140,7 @@ def hit_passages(hit: Hit, terms: Collection[str], limit_chars: int) -> tuple[Pa
 
     An empty text gives no passage. Raises UsageError for a limit outside 320 to 1,048,576.
     """
-    _check_limit(limit_chars // WHOLE_UNIT)
+    _check_limit(limit_chars, WHOLE_UNIT)
     return _spoken_passages(_spoken(hit), terms, limit_chars)
 
 
@@ -158,7 +158,7 @@ def exchange_page(
     With `query` and no cursor the answer is shown around the query's words. Raises UsageError for a cursor that fits
     no field of the exchange, or a limit outside 320 to 1,048,576.
     """
-    _check_limit(limit_chars // WHOLE_UNIT)
+    _check_limit(limit_chars, WHOLE_UNIT)
     sections = [(field, text) for field, text in _sections(exchange) if text]
     terms = query_terms(query)
     if cursor is None and terms:
@@ -223,9 +223,10 @@ def _following(sections: list[tuple[str, str]], passages: Sequence[Passage]) -> 
     return f"{sections[at][0]}:0" if at < len(sections) else None
 
 
-def _check_limit(limit_chars: int) -> None:
-    if not MIN_LIMIT_CHARS <= limit_chars <= MAX_LIMIT_CHARS:
-        raise UsageError(f"a passage has {MIN_LIMIT_CHARS} to {MAX_LIMIT_CHARS:,} characters, not {limit_chars:,}")
+def _check_limit(limit_chars: int, passages: int = 1) -> None:
+    least = passages * MIN_LIMIT_CHARS
+    if not least <= limit_chars <= MAX_LIMIT_CHARS:
+        raise UsageError(f"a limit is {least} to {MAX_LIMIT_CHARS:,} characters, not {limit_chars:,}")
 
 
 def _passage(field: str, text: str, start: int, end: int, terms: frozenset[str]) -> Passage:

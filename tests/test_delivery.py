@@ -211,9 +211,9 @@ def test_a_cursor_that_no_answer_gave_is_refused(cursor: str):
 
 def test_limits_are_checked():
     for limit in (0, 79, (1 << 20) + 1):
-        with pytest.raises(UsageError, match="a passage has"):
+        with pytest.raises(UsageError, match="a limit is"):
             passage_from("agent_text", "text", 0, limit)
-    with pytest.raises(UsageError, match="a passage has"):
+    with pytest.raises(UsageError, match="a limit is"):
         exchange_page(exchange("a", "b"), limit_chars=100)
 
 
