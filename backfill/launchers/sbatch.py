@@ -17,6 +17,12 @@ from backfill.errors import BackfillError, UsageError
 
 DEFAULT_MAX_ARRAY_SIZE = 1001  # slurm.conf(5)
 TIMEOUT_S = 60.0
+_HINTS = {
+    "sbatch": "launcher.slurm.options are handed to sbatch as they are: --partition, --account, --qos, --time",
+    "scontrol": "is this a host of the cluster? `scontrol ping` answers on one",
+    "squeue": "is the controller up? `scontrol ping` says so",
+    "scancel": "`squeue --me` shows your jobs",
+}
 _SEPARATOR = "|"
 _FORMAT = _SEPARATOR.join(("%F", "%i", "%j", "%T", "%r", "%M"))
 
@@ -88,10 +94,7 @@ def _slurm(command: list[str]) -> str:
         raise SlurmError(f"{command[0]} did not answer within {TIMEOUT_S:g} s", retryable=True) from error
     if done.returncode:
         said = " ".join(done.stderr.split())[:500]
-        raise SlurmError(
-            f"{command[0]} failed: {said or f'exit status {done.returncode}'}",
-            hint="launcher.slurm.options are handed to sbatch as they are: --partition, --account, --qos, --time",
-        )
+        raise SlurmError(f"{command[0]} failed: {said or f'exit status {done.returncode}'}", hint=_HINTS[command[0]])
     return done.stdout
 
 

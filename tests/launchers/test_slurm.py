@@ -122,6 +122,18 @@ def test_no_slurm_here_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.Monk
         sbatch.max_array_size()
 
 
+def test_what_a_command_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("sbatch", "echo 'sbatch: error: invalid partition' >&2; exit 1"), ("scontrol", "exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    with pytest.raises(sbatch.SlurmError, match="invalid partition") as refused:
+        sbatch.submit(tmp_path / "x.sbatch", [], [])
+    assert "--partition" in refused.value.hint
+    with pytest.raises(sbatch.SlurmError, match="exit status 1"):
+        sbatch.max_array_size()
+
+
 def test_a_job_that_submits_hands_nothing_of_itself_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "64")
