@@ -221,4 +221,5 @@ def attach(config: LauncherConfig) -> None:
             raise BackfillError(f"no Ray cluster at {address}: {error}", hint=hint) from error
         return
     cpus = max(os.cpu_count() or 1, math.ceil(config.workers * config.cpus_per_worker))
-    ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    # "local", for without an address Ray joins whatever cluster was started last on this machine.
+    ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False, configure_logging=False)
