@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from backfill import ids
 from backfill.text import tokens_est
-from backfill.types import Exchange, FileTouched, Occurrence, PalaceObject, RoomAssignment, ToolCall
+from backfill.types import Claim, Exchange, FileTouched, Occurrence, PalaceObject, RoomAssignment, ToolCall
 
 CACHE = Path(__file__).with_name(".cache")
 VERSION = 1
@@ -37,6 +37,7 @@ DAY_US = 86_400_000_000
 # Mean 371 tokens, median 230, as in the sets this project was built on: sigma = sqrt(2 ln(371 / 230)).
 MEDIAN_WORDS, SIGMA_WORDS = 125, 0.98
 CONTEXT_WORDS = 6
+CLAIM_WORDS = 12
 
 _ONSETS = (*"bcdfgklmnprstvz", "br", "cr", "dr", "fl", "gr", "pl", "st", "tr")
 _SYLLABLES = [c + v for c in _ONSETS for v in "aeiou"]
@@ -189,23 +190,57 @@ def encoder() -> Any:
     return exported
 
 
-def bundle(n: int) -> Path:
-    """The folder of the synthetic bundle of `n` exchanges, built first where the cache does not have it."""
-    folder = CACHE / f"synthetic-v{VERSION}-{n}"
+def bundle(n: int, claims: bool = False) -> Path:
+    """The folder of the synthetic bundle of `n` exchanges, built first where the cache does not have it.
+
+    With `claims` it has one for each exchange and records the shipped settings of search, which use them.
+    """
+    folder = CACHE / f"synthetic-v{VERSION}-{n}{'-claims' if claims else ''}"
     if not (folder / "manifest.json").is_file():
-        build(n, folder)
+        build(n, folder, claims)
     return folder
 
 
-def build(n: int, folder: Path) -> None:
+def build(n: int, folder: Path, claims: bool = False) -> None:
     """Writes the bundle; about 4 KB of memory and 1 ms an exchange."""
     from backfill.compose import write_bundle
+    from backfill.config import IndexConfig
 
     started = time.monotonic()
     union = union_of(Corpus(n).sessions())
+    recorded = settings()
+    if claims:
+        _add_claims(union)
+        recorded = replace(recorded, index=IndexConfig().recorded())
     print(f"  made {n:,} exchanges in {time.monotonic() - started:.0f} s; writing", flush=True)
-    write_bundle(union, settings(), encoder().files, folder, {"kind": "synthetic"})
+    write_bundle(union, recorded, encoder().files, folder, {"kind": "synthetic"})
     print(f"  synthetic bundle of {n:,} exchanges: {time.monotonic() - started:.0f} s in all", flush=True)
+
+
+def _add_claims(union: Any) -> None:
+    """A claim for each exchange: words of its answer, a vector near that of its core, a window a session."""
+    from backfill.union import text_hash
+
+    rng = np.random.default_rng(SEED + 3)
+    places = {place.exchange_id: place for place in union.occurrences.values()}
+    cores = {palace.exchange_id: palace.exchange_core for palace in union.objects.values()}
+    found: dict[str, Claim] = {}
+    vectors = []
+    for row in union.exchanges.values():
+        place = places[row.exchange_id]
+        words = row.agent_text.replace("\n", " ").split(" ")[CONTEXT_WORDS : CONTEXT_WORDS + CLAIM_WORDS]
+        text, day = f"{' '.join(words).rstrip('.').capitalize()}.", int(place.started_at // DAY_US)
+        if text in found:
+            continue
+        found[text] = Claim(
+            claim_id=ids.claim_id(text, "fact", day, (row.exchange_id,)), exchange_ids=(row.exchange_id,),
+            session_id=place.session_id, window=0, text=text, kind="fact", date=day, tier="llm", generation=0,
+            fingerprint="5" * 32, source=place.source, reading=SESSION_EXCHANGES,
+        )  # fmt: skip
+        core = np.frombuffer(union.vectors[text_hash(cores[row.exchange_id])], "<f2").astype(np.float32)
+        vectors.append(_unit(core + 0.6 * rng.normal(size=DIM).astype(np.float32) / np.sqrt(DIM)).astype("<f2"))
+    union.add("claims", found.values())
+    union.add_vectors(list(found), np.stack(vectors))
 
 
 def union_of(sessions: Iterable[Any]) -> Any:
@@ -235,7 +270,7 @@ def settings() -> Any:
     )
 
 
-def queries(n: int, count: int, seed: int = 1) -> list[Query]:
+def queries(n: int, count: int, seed: int = 1, claims: bool = False) -> list[Query]:
     """Questions over the bundle of `n`: three words of the answer's text and two of its topic, and a near vector.
 
     Reads the bundle itself, so it holds for whatever the cache has.
@@ -243,7 +278,7 @@ def queries(n: int, count: int, seed: int = 1) -> list[Query]:
     from backfill.bundle import Bundle
 
     rng = np.random.default_rng(SEED + 10 + seed)
-    segments = Bundle.open(bundle(n)).segments
+    segments = Bundle.open(bundle(n, claims)).segments
     bounds = np.cumsum([0, *(len(segment.docs) for segment in segments)])
     chosen = rng.choice(int(bounds[-1]), size=count, replace=False)
     found: dict[int, Query] = {}
@@ -266,11 +301,11 @@ class GivenVectors:
         return np.stack([self._known[text] for text in texts]).astype("<f2")
 
 
-def opened(n: int, known: Sequence[Query]) -> Any:
+def opened(n: int, known: Sequence[Query], claims: bool = False) -> Any:
     """The synthetic bundle, open, with `GivenVectors` in the place of its encoder."""
     from backfill.bundle import Bundle
 
-    found = Bundle.open(bundle(n))
+    found = Bundle.open(bundle(n, claims))
     found.once("encoder", lambda: (GivenVectors(known), ""))
     found.once("probe", lambda: 1.0)
     return found
@@ -331,11 +366,13 @@ def _queries(segment: Any, docs: Sequence[int], rng: np.random.Generator) -> lis
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m bench.synthetic N...` builds bundles into the cache."""
+    """`python -m bench.synthetic [--claims] N...` builds bundles into the cache."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="+", type=int, metavar="N")
-    for n in parser.parse_args(argv).sizes:
-        print(bundle(n))
+    parser.add_argument("--claims", action="store_true", help="with claims, searched as shipped")
+    args = parser.parse_args(argv)
+    for n in args.sizes:
+        print(bundle(n, args.claims))
     return 0
 
 
