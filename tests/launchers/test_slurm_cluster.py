@@ -54,7 +54,7 @@ RUNS = {
     # 49 answers, four at a time, take 98 s; TERM comes after 60 to 90, KILL five seconds later.
     "overtime": Setting(1, 512, 8000, minutes=1),
     # And here 62 s; the notice comes after 20 to 50, for Slurm looks every 30 s.
-    "preempted": Setting(1, 512, 5000, drain_s=10, minutes=1),
+    "noticed": Setting(1, 512, 5000, drain_s=10, minutes=1),
     "plain": Setting(3, 8, 1000),
     "requeued": Setting(2, 8, 4000, disturb=("scontrol", "requeue")),
     "cancelled": Setting(2, 8, 4000, disturb=("scancel",), task=1),
@@ -246,7 +246,7 @@ def test_submitting_is_enough(started: dict[str, Started], wanted: dict[str, byt
 def test_a_notice_of_the_limit_is_enough_to_go_on_inside_a_shard(
     started: dict[str, Started], wanted: dict[str, bytes]
 ) -> None:
-    run = started["preempted"]
+    run = started["noticed"]
     run.finish()
     assert "back into the queue" in run.logs()
     made = last_round(run.run)
