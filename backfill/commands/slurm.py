@@ -199,7 +199,7 @@ def _merge(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
             raise ShardError(
                 f"after the last round {lacking}", hint=f"{run_dir.logs}/slurm-*.out say why; submit again"
             )
-        following = slurm.submit_round(run_dir, config, made, (scan, work))
+        following = slurm.submit_patiently(run_dir, config, made, (scan, work))
         record = {**_record(run_dir.path, following), "missing": work}
         return record, f"{lacking}; submitted round {following.number}: {following.jobs}"
     damaged = slurm.damaged_files(run_dir)

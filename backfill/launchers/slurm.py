@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from backfill.rundir import RunDir
 
 FOLDER = "slurm"
 SCAN, WORK, MERGE, RAY = "scan", "work", "merge", "ray"
+RETRY_PAUSES_S = (10.0, 60.0, 300.0)
 _TEMPLATES = Path(__file__).parent / "jobs"
 _STEP = "step.sh"
 _SETTINGS = "# settings\n"
@@ -205,6 +207,17 @@ def last_round(run: RunDir) -> Round | None:
         return msgspec.json.decode(paths[-1].read_bytes(), type=Round)
     except msgspec.MsgspecError as error:
         raise ShardError(f"{paths[-1]} is damaged: {error}", hint="delete it, and submit again") from error
+
+
+def submit_patiently(run: RunDir, config: Config, before: Round, missing: tuple[list[int], list[int]]) -> Round:
+    """`submit_round` for a job that nobody watches: asks a busy controller again before it raises SlurmError."""
+    for pause_s in RETRY_PAUSES_S:
+        try:
+            return submit_round(run, config, before, missing)
+        except sbatch.SlurmError as error:
+            print(f"{error}; again in {pause_s:.0f} s", file=sys.stderr)
+            time.sleep(pause_s)
+    return submit_round(run, config, before, missing)
 
 
 def ray_settings(config_path: Path, overrides: Sequence[str], sources: Sequence[str], *, ungated: bool) -> list[str]:

@@ -214,6 +214,25 @@ def test_rounds_are_bounded(tmp_path: Path, queue: Queue, capsys: pytest.Capture
     assert queue.calls == []
 
 
+def test_a_busy_controller_is_asked_again(tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    assert submitted(out) == 0
+    assert main(["slurm", "scan", str(out)]) == 0
+    refusals, pauses = iter("xx"), list[float]()
+
+    def submit(script: Path, options: Sequence[str], arguments: Sequence[str]) -> str:
+        if next(refusals, None):
+            raise sbatch.SlurmError("sbatch failed: Socket timed out")
+        return queue.submit(script, options, arguments)
+
+    monkeypatch.setattr(sbatch, "submit", submit)
+    monkeypatch.setattr(slurm.time, "sleep", pauses.append)
+    queue.calls.clear()
+    assert main(["slurm", "merge", str(out), "--round", "0"]) == 0
+    assert pauses == [10.0, 60.0]
+    assert [call[0] for call in queue.calls] == ["work", "merge"]
+
+
 def test_a_damaged_shard_is_named_and_not_merged(
     tmp_path: Path, queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
