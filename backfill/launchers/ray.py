@@ -214,12 +214,17 @@ def attach(config: LauncherConfig) -> None:
     if address:
         try:
             ray.init(address=address, log_to_driver=False)
-        except ConnectionError as error:
+        except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
             hint = (
                 "`ray status --address HOST:PORT` must work from here; launcher.address: '' starts Ray on this machine"
             )
             raise BackfillError(f"no Ray cluster at {address}: {error}", hint=hint) from error
         return
     cpus = max(os.cpu_count() or 1, math.ceil(config.workers * config.cpus_per_worker))
-    # "local", for without an address Ray joins whatever cluster was started last on this machine.
-    ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        # "local", for without an address Ray joins whatever cluster was started last on this machine.
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    except Exception as error:  # Ray raises a bare Exception where its processes take longer than 30 s to start
+        ray.shutdown()
+        hint = "the machine may be overloaded; the same command goes on. launcher.kind: inline needs no Ray"
+        raise BackfillError(f"Ray could not be started: {error}", hint=hint, retryable=True) from error
