@@ -48,7 +48,8 @@ def draw(points: Sequence[Point], folder: Path = FOLDER) -> str:
     except ModuleNotFoundError:
         return f"{folder / 'points.csv'}; matplotlib, which would draw them, is not installed"
     mpl.use("Agg")
-    drawn = {name: _png(name, [p for p in points if p.plot == name], folder / f"{name}.png") for name in PLOTS}
+    of_plot = {name: [point for point in points if point.plot == name] for name in PLOTS}
+    drawn = {name: _png(name, found, folder / f"{name}.png") for name, found in of_plot.items() if found}
     (folder / "index.html").write_text(page(drawn, points), encoding="utf-8")
     return str(folder / "index.html")
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import plots
+from backfill.errors import ModelError
+from bench import growth, plots
 from bench.fit import fit
 from bench.lines import LINES
 from tests.conftest import ROOT
@@ -66,3 +67,51 @@ def test_plots_are_drawn_and_stand_alone(tmp_path: Path) -> None:
     first = {name: (tmp_path / f"{name}.png").read_bytes() for name in plots.PLOTS}
     plots.draw(points, tmp_path)
     assert first == {name: (tmp_path / f"{name}.png").read_bytes() for name in plots.PLOTS}
+
+
+def test_a_plot_without_points_is_left_out(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: the dev extra has it")
+    plots.draw([plots.Point("throughput-batch", "demo", x, x**0.5) for x in (1, 4)], tmp_path)
+    assert [path.name for path in tmp_path.glob("*.png")] == ["throughput-batch.png"]
+    assert (tmp_path / "index.html").read_text().count("<img") == 1
+
+
+def test_what_cannot_run_here_is_left_out_of_the_growth(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(folder: Path) -> growth.Cost:
+        raise ModelError("no engine for this machine")
+
+    lines = (
+        growth.Line("linear", "things", (1, 2, 4), (1, 2, 4), lambda folder: float, of="bytes"),
+        growth.Line("distill", "exchanges", (1, 2, 4), (1, 2, 4), refused),
+        growth.Line("steep", "things", (1, 2, 4), (1, 2, 4), lambda folder: lambda n: n**2.0, of="bytes"),
+    )
+    monkeypatch.setattr(growth, "LINES", lines)
+    monkeypatch.setattr(plots, "draw", lambda points: "nothing")
+    result = growth.run(quick=True)
+    assert "distill is left out: no engine" in capsys.readouterr().out
+    assert result.peers == {"linear": pytest.approx(1.0), "steep": pytest.approx(2.0)}
+    assert (result.met, result.value) == (False, pytest.approx(2.0))
+    monkeypatch.setattr(growth, "LINES", lines[:2])
+    assert growth.run(quick=True).met is None
+    monkeypatch.setattr(growth, "LINES", lines[:1])
+    monkeypatch.setattr("bench.batch.rates", lambda folder, quick: {})
+    assert growth.run(quick=True).met is True
+
+
+@pytest.mark.parametrize(
+    ("points", "goal", "missed"),
+    [
+        ([(1, 1), (10, 10), (100, 100)], 1.15, False),
+        ([(1, 1), (10, 20), (100, 400)], 1.15, True),
+        ([(1, 1), (10, 30), (100, 250)], 1.15, False),  # 1.2, but one of three runs may be chance
+        ([(1, 1), (10, 2.5), (100, 5)], 0.5, False),
+        ([(1, 1), (10, 4), (100, 16)], 0.5, True),
+    ],
+)
+def test_a_line_misses_its_goal_when_the_interval_says_so(
+    points: list[tuple[float, float]], goal: float, missed: bool
+) -> None:
+    line = growth.Line("any", "things", (1, 10, 100), (1, 10, 100), lambda folder: float, goal)
+    assert growth._missed(line, fit(points)) is missed
