@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.columns import ParquetFile
-from backfill.rows import rows_of
 from backfill.signals import Mask, Units, starts
-from backfill.types import Claim
 
 if TYPE_CHECKING:
     from backfill.bundle import Bundle
+    from backfill.types import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,9 @@ def replaced_by(bundle: Bundle) -> dict[bytes, bytes]:
 
 def claim_rows(bundle: Bundle, units: Units) -> list[Claim]:
     """The rows of the claims of the given numbers, in their order, read from the row groups they stand in."""
+    from backfill.rows import rows_of
+    from backfill.types import Claim
+
     base = starts(bundle, "claims")
     numbers = np.searchsorted(base, units, side="right") - 1
     names = tuple(Claim.__slots__)

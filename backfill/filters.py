@@ -7,19 +7,17 @@ shown. Deliberately absent: quoted phrases, which need verbatim text (`phrases.p
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from backfill.bundle_segment import UNKNOWN_US
 from backfill.errors import UsageError
-from backfill.types import CLAIM_KINDS, ROOM_TYPES, TIER_RANK
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -76,8 +74,8 @@ class Filters:
             file=file.replace("\\", "/").removeprefix("./") if file else None,
             since_us=_instant(since, end=False) if since else None,
             until_us=_instant(until, end=True) if until else None,
-            tier=one_of("tier", tier, list(TIER_RANK)) if tier else None,
-            kind=one_of("kind", kind, list(CLAIM_KINDS)) if kind else None,
+            tier=_known("tier", tier) if tier else None,
+            kind=_known("kind", kind) if kind else None,
         )
 
     @property
@@ -153,15 +151,24 @@ def one_of(what: str, value: str, known: list[str]) -> str:
     """`value` if it is known; raises UsageError that names the nearest known one."""
     if value in known:
         return value
+    import difflib
+
     close = difflib.get_close_matches(value, known, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]}? " if close else ""
     raise UsageError(f"unknown {what} {value[:80]!r}", hint=f"{hint}known: {', '.join(known)}")
 
 
+def _known(what: Literal["tier", "kind", "room type"], value: str) -> str:
+    # Imported here: few searches are narrowed so, and the row types take as long to make as a search takes.
+    from backfill.types import CLAIM_KINDS, ROOM_TYPES, TIER_RANK
+
+    return one_of(what, value, list({"tier": TIER_RANK, "kind": CLAIM_KINDS, "room type": ROOM_TYPES}[what]))
+
+
 def _room(text: str) -> str:
     kind, sep, key = text.rpartition(":")
     if sep:
-        one_of("room type", kind, list(ROOM_TYPES))
+        _known("room type", kind)
     key = re.sub(r"[\s\-]+", "_", key.strip().lower())
     return f"{kind}:{key}" if sep else key
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from backfill.types import Row, ToolCall
+if TYPE_CHECKING:
+    from backfill.types import Row, ToolCall
 
 ID_BYTES = 16
 

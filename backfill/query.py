@@ -17,7 +17,6 @@ import numpy as np
 
 from backfill import signals
 from backfill.bundle_manifest import SearchDefaults
-from backfill.claim_search import read_claims
 from backfill.delivery import Passage, best_match, hit_passages, query_terms
 from backfill.errors import BackfillError, BundleError, UsageError
 from backfill.filters import Filters, one_of
@@ -207,6 +206,8 @@ def _read(bundle: Bundle, places: Sequence[Place], filters: Filters) -> list[Hit
     numbers = [place.claim for place in places if place.claim >= 0]
     if not numbers:
         return hits
+    from backfill.claim_search import read_claims
+
     claims = read_claims(bundle, np.array(numbers, np.int64))
     return [replace(hit, claim=claim.text, found_claim=claim) for hit, claim in zip(hits, claims, strict=True)]
 
