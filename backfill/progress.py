@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from backfill.worker_log import EventTail
+from backfill.worker_log import LOOK_EVERY_S, LOOK_SHARE, EventTail
 from backfill.worker_states import RECENT_S, Workers, worker_line
 
 LINE_EVERY_S = 10.0
@@ -90,10 +90,15 @@ class WorkersSeen:
         self._tail.read()  # lines of earlier runs: who of them was cut off is nobody's worker now
         self._workers = Workers(stuck_after_s)
         self._stage = stage
+        self._look_at = 0.0
 
     def rows(self) -> list[dict[str, Any]]:
         """Records of the workers, those that need a look first."""
-        self._workers.add(self._tail.read())
+        began = time.monotonic()
+        if began >= self._look_at:
+            self._workers.add(self._tail.read())
+            now = time.monotonic()
+            self._look_at = now + max(LOOK_EVERY_S, (now - began) / LOOK_SHARE)
         rows = [row for row in self._workers.rows() if row["stage"] == self._stage]
         return sorted(rows, key=lambda row: (_WORST_FIRST.index(row["state"]), row["id"]))
 

@@ -28,6 +28,10 @@ from backfill.ids import canonical_json
 
 PREFIX = "events-"
 ANSWERS_EVERY_S = 10.0
+# How often others look at the lines.
+LOOK_EVERY_S = 1.0
+# Looking takes at most this share of the time: on a shared file system a thousand logs take a second to open.
+LOOK_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)

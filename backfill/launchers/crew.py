@@ -20,10 +20,9 @@ from backfill.errors import BackfillError, Interrupted
 from backfill.launchers.dispenser import News
 from backfill.launchers.outcome import Outcome
 from backfill.stages import OnDone, ShouldStop
-from backfill.worker_log import EventTail, WorkerLog
+from backfill.worker_log import LOOK_EVERY_S, LOOK_SHARE, EventTail, WorkerLog
 
 POLL_S = 0.2
-LOOK_EVERY_S = 1.0
 # A drain of the engine's answers takes up to 30 s (`distill.DRAIN_S`); then a shard is written.
 STOP_GRACE_S = 60.0
 # A shard that was in hand at more ends than this ends the run: it would kill every worker that takes it.
@@ -112,7 +111,7 @@ class Foreman:
         self._ends_of: Counter[int] = Counter()
         self._ends_in_a_row = 0
         self._replaced = 0
-        self._looked_at = time.monotonic()
+        self._look_at = time.monotonic() + LOOK_EVERY_S
         self._stop_by: float | None = None
 
     def run(self, shards: Sequence[int], should_stop: ShouldStop, on_done: OnDone) -> None:
@@ -159,10 +158,13 @@ class Foreman:
             self._idle.append(name)
 
     def _give_away(self) -> None:
-        if time.monotonic() - self._looked_at < LOOK_EVERY_S:
+        began = time.monotonic()
+        if began < self._look_at:
             return
-        self._looked_at = time.monotonic()
-        for name, silent_s in self._watch.silent(sorted(self._running)):
+        stuck = self._watch.silent(sorted(self._running))
+        now = time.monotonic()
+        self._look_at = now + max(LOOK_EVERY_S, (now - began) / LOOK_SHARE)
+        for name, silent_s in stuck:
             if not self._crew.dispenser.held(name):
                 continue
             shards = self._crew.dispenser.retire(name)

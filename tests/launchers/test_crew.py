@@ -70,6 +70,7 @@ def together(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(crews, "LOOK_SHARE", 1e9)
 
 
 def test_every_shard_is_done_once(tmp_path: Path) -> None:
