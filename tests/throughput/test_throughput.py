@@ -323,15 +323,9 @@ def test_the_demo_model_on_a_handful_of_exchanges(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"))
     cpu = SAMPLES.parents[2] / "configs" / "cpu.yaml"
-    less = (
-        "--set",
-        "distill.products=[objects]",
-        "--set",
-        "engine.max_new_tokens=32",
-        "--set",
-        "engine.max_num_seqs=4",
-    )
-    arguments = ("--source", str(SAMPLES), "--sample", "6", "--sweep", f"{BUDGET}=200", "--out", str(tmp_path / "out"))
+    settings = ("distill.products=[objects]", f"{BUDGET}=240", "engine.max_new_tokens=16", "engine.max_num_seqs=4")
+    less = [word for setting in settings for word in ("--set", setting)]
+    arguments = ("--source", str(SAMPLES), "--sample", "4", "--sweep", f"{BUDGET}=160", "--out", str(tmp_path / "out"))
     record = bench(capsys, cpu, *less, *arguments)
     assert [cell["failure"] for cell in record["cells"]] == ["", ""]
     own, short = record["cells"]
