@@ -6,16 +6,36 @@ would count as this process's memory. Deliberately absent: caching, which the sy
 
 from __future__ import annotations
 
+import errno
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, repeat
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 F16 = npt.NDArray[np.float16]
 I64 = npt.NDArray[np.int64]
+
+
+def blocks(rows: F16, size: int) -> Iterator[F16]:
+    """All rows, `size` at a time and in order; a block holds until the next is asked for. Raises OSError."""
+    if not _is_file(rows):
+        yield from (rows[at : at + size] for at in range(0, len(rows), size))
+        return
+    buffer = np.empty((size, rows.shape[1]), "<f2")
+    with Path(str(getattr(rows, "filename", ""))).open("rb") as file:
+        for at in range(0, len(rows), size):
+            block = buffer[: len(rows) - at]
+            if file.readinto(block.data.cast("B")) != block.nbytes:
+                raise OSError(errno.EIO, "the file ends early")
+            yield block
+
+
+def _is_file(rows: F16) -> bool:
+    return isinstance(rows, np.memmap) and rows.filename is not None and rows.offset == 0
 
 
 class ScatteredRows:
@@ -27,7 +47,7 @@ class ScatteredRows:
         self._bounds = np.cumsum([0, *map(len, files)], dtype=np.int64)
         self._row_bytes = 2 * files[0].shape[1] if files else 0
         self._handles: npt.NDArray[np.int64] | None = None
-        if all(isinstance(rows, np.memmap) and rows.offset == 0 for rows in files) and hasattr(os, "pread"):
+        if all(map(_is_file, files)) and hasattr(os, "pread"):
             flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
             handles = []
             for rows in files:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backfill.indexes.scattered import blocks
 from backfill.indexes.shortlist import Shortlist, _signs
 from backfill.indexes.vectors import NumpyIndex, open_vectors, widened, write_vectors
 
@@ -75,3 +76,14 @@ def test_widening_is_exact_for_every_float16() -> None:
     expected = every.astype(np.float32)
     expected[np.isinf(expected)] = np.nan
     assert np.array_equal(widened(every), expected, equal_nan=True)
+
+
+def test_signs_of_a_file_are_those_of_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backfill.indexes.shortlist._READ_ROWS", 7)
+    rows = clustered(50, 24, 3)
+    write_vectors(rows, tmp_path / "rows.f16")
+    mapped = open_vectors(tmp_path / "rows.f16", 24)
+    assert Shortlist([mapped, rows[:9]])._codes.tolist() == Shortlist([rows, rows[:9]])._codes.tolist()
+    (tmp_path / "rows.f16").write_bytes(b"")
+    with pytest.raises(OSError, match="ends early"):
+        list(blocks(mapped, 7))
