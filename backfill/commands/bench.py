@@ -127,6 +127,7 @@ def _write(
 
 def _print(record: dict[str, Any]) -> None:
     """The table and the recommendation; what a pipe gets is as wide as it must be."""
+    import shlex
     import sys
 
     from rich import box
@@ -151,4 +152,7 @@ def _print(record: dict[str, Any]) -> None:
         return
     said = f"Recommended: {found['name']}. {found['reason'][0].upper()}{found['reason'][1:]}."
     console.print(clean_line(said), markup=False, soft_wrap=True)
+    if found["changes"]:
+        words = " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in found["changes"].items())
+        console.print(clean_line(f"To take it: {words}"), markup=False, soft_wrap=True)
     console.print(clean_line(f"Page: {record['page']}"), markup=False, soft_wrap=True)

@@ -1,8 +1,8 @@
 """One cell: a sample asked of an engine with its settings, timed while the window is full, and judged as `gate` judges.
 
 A measured cell is written as `cells/<key>.json` once it is whole; the key covers everything that decides its figures
-(settings, prompt, model's files, sample, host), so the same command finds it again. Deliberately absent: retries and
-fallbacks of a run; what a retry costs is counted from the share of answers that would want one.
+(settings, prompt, model's files, rules of the gate, sample, host), so the same command finds it again. Deliberately
+absent: retries and fallbacks of a run; what a retry costs is counted from the share of answers that would want one.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ def cell_key(config: Config, sample: Sample) -> str:
         "fingerprint": distill_fingerprint(config.distill, config.engine),
         "engine": to_tree(config.engine),
         "distill": to_tree(config.distill),
+        "gate": to_tree(config.gate),
         "sample": sample.digest.hex(),
         "host": platform.node(),
     }

@@ -7,7 +7,7 @@ backend that is not installed) is a line of the table with the reason, and is tr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backfill.config import EngineConfig
@@ -85,7 +85,8 @@ def _cell(
         key = cell_key(config, sample)
         found = stored(out / CELLS, key)
         if found is not None:
-            return found
+            # The same settings may have been another change of another configuration.
+            return replace(found, changes=changes)
         engine = loaded.take(config.engine, out / LOGS / f"{key[:8]}.log")
         cell = measure(config, changes, sample, engine, should_stop)
     except (ModelError, EngineError) as error:

@@ -136,6 +136,31 @@ def test_a_damaged_cell_is_measured_again(
     assert len(loads) == 1
 
 
+def test_a_cell_is_found_again_as_another_change(
+    config: Path, tmp_path: Path, no_fsync: None, loads: list[EngineConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = ("--sample", "6", "--out", str(tmp_path / "out"), "--sweep")
+    before = bench(capsys, config, *shared, "engine.window=4")
+    loads.clear()
+    after = bench(capsys, config, *shared, "engine.window=1", "--set", "engine.window=4")
+    assert not loads
+    assert [cell["changes"] for cell in after["cells"]] == [{}, {"engine.window": 1}]
+    assert [cell["exchanges_s"] for cell in after["cells"]] == [c["exchanges_s"] for c in before["cells"][::-1]]
+    loads.clear()
+    bench(capsys, config, *shared, "engine.window=4", "--set", "gate.max_density=2.0")
+    assert len(loads) == 2  # other rules may earn another verdict
+
+
+def test_what_to_change_is_printed(
+    config: Path, tmp_path: Path, no_fsync: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faulty = ("--set", "engine.invent_rate=0.9", "--sweep", "engine.invent_rate=0.0")
+    assert main(["bench", str(config), "--sample", "8", "--out", str(tmp_path / "out"), *faulty]) == 0
+    printed = capsys.readouterr().out
+    assert "Recommended: engine.invent_rate=0.0." in printed
+    assert "To take it: --set engine.invent_rate=0.0" in printed
+
+
 def test_cells_that_differ_in_the_prompt_share_an_engine(
     config: Path, tmp_path: Path, no_fsync: None, loads: list[EngineConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
