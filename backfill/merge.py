@@ -71,8 +71,11 @@ def merge_inputs(inputs: Sequence[Input], out: Path, lineage: dict[str, Any], ex
         **host_record(),
         "inputs": [{"path": one.name, "added": n} for one, n in zip(inputs, added, strict=True)],
     }
-    # Equal encoders may carry probes of different processors: one of them, whatever the order of the inputs.
-    encoder_files = max((one.encoder_files for one in inputs), key=lambda files: [f.read_bytes() for f in files])
+    # Equal encoders may carry probes of different processors: one of them, whatever the order of the inputs. The model
+    # itself, 90 MB and more, is the one that encoder.json names.
+    encoder_files = max(
+        (one.encoder_files for one in inputs), key=lambda files: [f.read_bytes() for f in files if f.suffix == ".json"]
+    )
     result = _write(inputs, out, record, expected, encoder_files)
     counts = result["counts"]
     return {
