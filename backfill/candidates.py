@@ -15,7 +15,7 @@ from heapq import nlargest
 from operator import itemgetter
 
 from backfill.fidelity.handles import Handle, find_handles
-from backfill.sentences import WORD, Sentence, cut_to, size_bytes, topic_words, weighed_sentences
+from backfill.sentences import Sentence, cut_to, lower_words, size_bytes, topic_words, weighed_sentences
 from backfill.types import Exchange
 
 MAX_CONTEXT_BYTES = 68  # 17 tokens_est
@@ -133,7 +133,7 @@ def _of_span(span: _Span, topic: frozenset[str], words: dict[int, list[tuple[int
         end = start + len(cut_to(handle.text, MAX_CONTEXT_BYTES))
     text = sentence.text[start:end]
     score = _score_of(sentence, handle, span.kind)
-    if topic and not topic.isdisjoint(WORD.findall(text.lower())):
+    if topic and not topic.isdisjoint(lower_words(text)):
         score += _TOPIC_SCORE
     return Candidate(span.kind, sentence.field, sentence.start + start, sentence.start + end, text, score)
 

@@ -16,7 +16,7 @@ from backfill import ids
 from backfill.candidates import MAX_CONTEXT_BYTES, Candidate, candidates, tool_candidates
 from backfill.fidelity.handles import find_handles
 from backfill.rooms import STOP_WORDS, rooms_of
-from backfill.sentences import COURTESY, RAGGED, WORD, Sentence, cut_to, size_bytes, weighed_sentences
+from backfill.sentences import COURTESY, RAGGED, Sentence, cut_to, lower_words, size_bytes, weighed_sentences
 from backfill.text import sentence_spans, tokens_est
 from backfill.toolpaths import files_touched
 from backfill.types import Exchange, PalaceObject, Tier
@@ -159,7 +159,7 @@ def _says_little(sentence: Sentence, speaker: str) -> bool:
     if sentence.score < _MIN_OPENING_SCORE:
         return True
     text = sentence.text.removeprefix(speaker)
-    words = set(WORD.findall(text.lower())) - STOP_WORDS
+    words = set(lower_words(text)) - STOP_WORDS
     return len(words) <= _MAX_COURTESY_WORDS and COURTESY.match(text) is not None
 
 
@@ -188,13 +188,13 @@ def _best_context(
     What counts is what the sentence weighs and how many content words the core lacks: as a vector of its own, a
     sentence finds more than a name with its neighbours does.
     """
-    known = STOP_WORDS.union(WORD.findall(core.lower()))
+    known = STOP_WORDS.union(lower_words(core))
     best: Candidate | None = None
     for sentence in sorted((*agent, *user), key=lambda s: -s.score)[:_MAX_WEIGHED]:
         if _plain(sentence.text)[:20] in core:
             continue
         text = cut_to(sentence.text, MAX_CONTEXT_BYTES)
-        score = sentence.score + 0.5 * min(len(set(WORD.findall(text.lower())) - known), 8)
+        score = sentence.score + 0.5 * min(len(set(lower_words(text)) - known), 8)
         if text and score > (best.score if best else 0.0):
             start = sentence.start
             best = Candidate("clause", sentence.field, start, start + len(text), text, score)

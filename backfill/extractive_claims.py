@@ -17,7 +17,7 @@ from backfill import ids
 from backfill.fidelity.claim_checks import DANGLING, ClaimSource, claim_faults, claim_kind
 from backfill.fidelity.handles import find_handles
 from backfill.rooms import STOP_WORDS
-from backfill.sentences import RAGGED, WORD, Sentence, cut_to, size_bytes, topic_words, weighed_sentences
+from backfill.sentences import RAGGED, Sentence, cut_to, lower_words, size_bytes, topic_words, weighed_sentences
 from backfill.types import Claim, ClaimKind, Exchange
 from backfill.windows import WINDOWS_VERSION, Window
 
@@ -175,7 +175,7 @@ def _standing(text: str, subject: str, topic: frozenset[str], around: Sequence[S
     said = _FIRST_PERSON.sub("", _clean(text))
     if who:
         return _fitted(said if said.startswith(who) else who + said, MAX_CLAIM_BYTES)
-    named = bool(find_handles(said[:MAX_CLAIM_BYTES])) or not topic.isdisjoint(WORD.findall(said.lower()))
+    named = bool(find_handles(said[:MAX_CLAIM_BYTES])) or not topic.isdisjoint(lower_words(said))
     if DANGLING.match(said) or not named:
         if not subject or subject.lower() in said.lower():
             return "" if DANGLING.match(said) else _fitted(said, MAX_CLAIM_BYTES)

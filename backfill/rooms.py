@@ -140,6 +140,7 @@ _WORKFLOWS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _KEY_WORD = re.compile(r"[^\W_]+")
 _TERM = re.compile(r"[^\W\d_][\w'-]*[^\W_]|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
+_ASCII_TERM = re.compile(r"[A-Za-z][\w'-]*[A-Za-z0-9]", re.ASCII)  # the same of a text without other letters
 _TICKED = re.compile(r"`([A-Za-z_][\w.]{2,40})(?:\(\))?`")
 _HUMP = re.compile(r"[a-z0-9][A-Z]")
 _TEST_AFFIX = re.compile(r"^test_|_test$|\.(?:test|spec)$|_spec$|Test$|Tests$")
@@ -263,7 +264,7 @@ def _count_terms(text: str, weight: float, scores: dict[str, float], singles: di
     """Adds the content words of a text to `singles`, its identifiers and neighbouring content words to `scores`."""
     previous = ""
     end = 0
-    for match in _TERM.finditer(text):
+    for match in (_ASCII_TERM if text.isascii() else _TERM).finditer(text):
         raw = match[0]
         word = raw.lower()
         if word in STOP_WORDS or len(word) < 2 or "'" in word:

@@ -64,7 +64,8 @@ COURTESY = re.compile(
     r"thanks|thank you|(?:hi|hello|hey|(?:good )?morning)\b|have a (?:great|nice|good)|i hope you|that's all|谢谢",
     re.IGNORECASE,
 )
-WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
+_WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
+_ASCII_WORD = re.compile(r"[a-z0-9]{3,}")  # the same of such a text, three times as fast
 _CLAUSE = re.compile(
     r"[,;:，；：、](?=\s|[^\x00-\x7f])| (?=[-–—(]|(?:and|but|so|because|which|instead|when|since|if)\b )"
 )
@@ -160,17 +161,23 @@ def _breaks(window: str, low: int, high: int) -> Iterator[tuple[int, int]]:
         start = end + 1
 
 
+def lower_words(text: str) -> list[str]:
+    """The words of a text that may carry content, in small letters: three letters or more, or two characters of CJK."""
+    lower = text.lower()
+    return (_ASCII_WORD if lower.isascii() else _WORD).findall(lower)
+
+
 def topic_words(sentences: Sequence[Sentence]) -> frozenset[str]:
     """The content words of the first sentences, lower case: what the exchange is about."""
     return _content_words(s.text for s in sentences[:_TOPIC_SENTENCES])
 
 
 def _content_words(texts: Iterable[str]) -> frozenset[str]:
-    return frozenset(WORD.findall(" ".join(texts)[:1_000].lower())) - STOP_WORDS
+    return frozenset(lower_words(" ".join(texts)[:1_000])) - STOP_WORDS
 
 
 def _user_score(text: str, position: int, total: int) -> float:
-    words = set(WORD.findall(text[:_READ_CHARS].lower())) - STOP_WORDS
+    words = set(lower_words(text[:_READ_CHARS])) - STOP_WORDS
     score = 0.5 * min(len(words), 6) + (1.2 if position == 0 else 0.4 if position == total - 1 else 0.0)
     score += 0.5 if text.endswith(("?", "？")) else 0.0
     score += _length_score(text)
@@ -183,7 +190,7 @@ def _user_score(text: str, position: int, total: int) -> float:
 
 def _agent_score(text: str, topic: frozenset[str], position: int, total: int) -> float:
     read = text[:_READ_CHARS]
-    words = set(WORD.findall(read.lower()))
+    words = set(lower_words(read))
     score = 0.7 * min(len(words & topic), 4) + 0.15 * min(len(words - STOP_WORDS), 8)
     hints = read.count("`") // 2 + read.count("_") + read.count("/") + read.count("=")
     hints += bool(_DIGIT.search(read)) + bool(_HUMP.search(read))

@@ -37,7 +37,8 @@ _HANDLE = re.compile(
     # At other characters nothing begins: one test spares a dozen.
     r"(?<![\w])(?=[\w ,;\n`\"“「'~./\\@$€£+-])(?:"
     # Runs of plain words are most of a text: one cheap alternative takes them before the others are tried.
-    r"(?P<plain>(?:(?![EeSs](?:xit|tatus|rror)\b)[A-Za-z]?[a-z]*[,;.!?)]{0,3}(?:[ \n]+(?![=:])|\Z))+)"
+    r"(?P<plain>(?:(?![EeSs](?:xit|tatus|rror)\b|localhost\b(?![,;]?[ \n]))"
+    r"[A-Za-z]?[a-z]*[,;.!?)]{0,3}(?:[ \n]+(?![=:])|\Z))+)"
     r"|"
     r"(?P<url>[a-z][a-z0-9+.-]*://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:!?])"
     r"|(?P<tick>`[^`\s](?:[^`\n]{0,158}[^`\s])?`)"
@@ -60,6 +61,9 @@ _HANDLE = re.compile(
     r"|[A-Z][a-z0-9]+[A-Z]\w*(?:\(\))?|[A-Za-z]\w+\(\)|[A-Z][A-Z0-9]{2,}\b)"
     r")"
 )
+# Character classes of ASCII alone are looked up and not asked for: 1.7 times as fast on the same text.
+_ASCII_HANDLE = re.compile(_HANDLE.pattern, re.ASCII)
+_SEPARATORS = re.compile(r"[\x1c-\x1f]")  # white space in Unicode's eyes only
 _CALL = re.compile(r"[A-Za-z_][\w.]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w+(?:\.[A-Za-z_]\w+)+")
 _ABBREVIATIONS = frozenset({"e.g", "i.e", "etc", "vs", "a.m", "p.m", "u.s"})
@@ -71,7 +75,7 @@ _COMMON_CAPITALS = frozenset(
 def find_handles(text: str) -> list[Handle]:
     """The handles of a text in order, without overlap."""
     handles: list[Handle] = []
-    for match in _HANDLE.finditer(text):
+    for match in _pattern_for(text).finditer(text):
         kind = match.lastgroup or ""
         start, end = match.span()
         body = match[0]
@@ -99,10 +103,14 @@ def find_handles(text: str) -> list[Handle]:
     return handles
 
 
+def _pattern_for(text: str) -> re.Pattern[str]:
+    return _ASCII_HANDLE if text.isascii() and not _SEPARATORS.search(text) else _HANDLE
+
+
 def _ticked(body: str, start: int, end: int) -> Handle:
     """A back-ticked span: its own kind if one handle fills it, code otherwise."""
     if " " not in body:
-        match = _HANDLE.match(body)
+        match = _pattern_for(body).match(body)
         if match and match.end() == len(body) and match.lastgroup not in ("plain", "tick", "quoted"):
             kind = match.lastgroup or ""
             if kind == "path":

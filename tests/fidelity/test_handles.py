@@ -26,6 +26,7 @@ from backfill.fidelity.handles import find_handles
         ("ended with exit code 137 today", [("error", "exit code 137")]),
         ('it says "no such table" then', [("quoted", "no such table")]),
         ("run `npm run build` first", [("quoted", "npm run build")]),
+        ("it runs on localhost. Then (see localhost) it stops", [("host", "localhost"), ("host", "localhost")]),
         ("see `retry_timeout` first", [("identifier", "retry_timeout")]),
         ("commit 3f2a9bc broke it", [("hash", "3f2a9bc")]),
         ("see https://a.example/b?c=1.", [("url", "https://a.example/b?c=1")]),
