@@ -199,14 +199,18 @@ def _add_own(run: RunDir, corpus: Corpus, placed: Sequence[Placed]) -> None:
     from backfill.pipeline import input_of_run
 
     one = input_of_run(run.path)
+    union = one.whole()
     claims = own_claims(corpus, placed)
-    objects = own_objects(one.union.objects.values(), placed)
+    objects = own_objects(union.objects.values(), placed)
     texts = [claim.text for claim in claims]
     texts += [object_texts(row, (part,))[part] for row in objects for part in one.settings.parts]
-    one.union.add("claims", claims)
-    one.union.add("objects", objects)
-    one.union.add_vectors(texts, embed_texts(make_embedder(run.plan().bound_config().embedder), texts))
-    write_bundle(one.union, one.settings, one.encoder_files, run.bundle, {"kind": "corpus", **host_record()})
+    if claims:
+        # The run's own stand in windows of their own, so that both would show.
+        union.claims.clear()
+    union.add("claims", claims)
+    union.add("objects", objects)
+    union.add_vectors(texts, embed_texts(make_embedder(run.plan().bound_config().embedder), texts))
+    write_bundle(union, one.settings, one.encoder_files, run.bundle, {"kind": "corpus", **host_record()})
 
 
 def own_claims(corpus: Corpus, placed: Sequence[Placed]) -> list[Claim]:

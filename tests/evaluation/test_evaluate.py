@@ -187,6 +187,28 @@ def test_a_set_becomes_a_bundle_and_a_report(tmp_path: Path, grid: Path, capsys:
     assert run_eval(capsys, *words)["configurations"][0]["mrr"] == 1.0  # resumes over what is there
 
 
+@pytest.mark.usefixtures("words_encoder")
+def test_claims_and_objects_of_a_set_stand_beside_its_exchanges(
+    tmp_path: Path, grid: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder, out = small_set(tmp_path / "set"), tmp_path / "out"
+    rows = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    rows[2] |= {"exchange_core": "Raised the limit of the image cache.", "specific_context": "image_limit to 42"}
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    claims = [{"text": f"The {topic} of the blog fail under load.", "scope": "blog", "src": [f"d{number}"]}
+              for number, topic in enumerate(TOPICS)]  # fmt: skip
+    (folder / "claims.jsonl").write_text("".join(json.dumps(claim) + "\n" for claim in claims))
+    words = ["--corpus", str(folder), "--out", str(out), "--grid", str(grid), "--cache", str(tmp_path / "cache")]
+    by_name = {c["name"]: c for c in run_eval(capsys, *words)["configurations"]}
+    assert by_name["stock-bm25"]["mrr"] == by_name["default"]["mrr"] == 1.0
+    run = trec.read_run(out / "runs" / "claims-vector.trec")
+    assert [run[f"blog-{number}"][0] for number in range(6)] == [f"d{number}" for number in range(6)]
+    bundle = Bundle.open(out / "run" / "bundle", trust_encoder=True)
+    assert [claim.text for claim in bundle.claims("image cache").claims][:1] == [claims[2]["text"]]
+    hit = search(bundle, "image cache of the shop", fold=False).hits[0]
+    assert (hit.exchange_core, hit.specific_context) == ("Raised the limit of the image cache.", "image_limit to 42")
+
+
 @pytest.mark.parametrize("words", [[], ["--corpus", "x", "--queries", "y"], ["bundle"], ["bundle", "--queries", "q"]])
 def test_options_that_do_not_fit_are_bad_usage(words: list[str], capsys: pytest.CaptureFixture[str]):
     assert main(["eval", *words, "--json"]) == 2
