@@ -137,7 +137,7 @@ def run_all(
     run = RunDir(out.absolute())
     run.make()
     with present(run.logs, "run", settings_here(config)) as tag, told_when_full(run.path):
-        launcher = make_launcher(config, tag=tag, say=reporter.say)
+        launcher = make_launcher(config, tag=tag, say=reporter.warn)
         plan, scanned = scan_sources(run, config, launcher, reporter, should_stop)
         check_found(config, scanned)
         fix_fingerprints(run, config)
