@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.cli import main
@@ -25,6 +25,7 @@ CONFIG = ROOT / "configs" / "extractive.yaml"
 SAMPLES = ROOT / "samples" / "transcripts"
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 3000), min_size=1), st.integers(1, 64), st.integers(1, 1001))
 def test_every_shard_has_one_task_below_the_cluster_s_limit(shards: set[int], n_tasks: int, limit: int) -> None:
     modulus, numbers = slurm.deal(shards, n_tasks, limit)
