@@ -29,6 +29,7 @@ from backfill.distill import distill
 from backfill.engines import make_engine
 from backfill.engines.model_files import local_model
 from backfill.engines.vllm import engine_environment
+from backfill.errors import EngineError
 from backfill.extractive import candidates
 from backfill.prompts import build_prompt
 from backfill.schema import WIRE_SCHEMA
@@ -157,15 +158,15 @@ class Peer:
         self._log = log
 
     def seconds(self, way: str, files: list[list[list[dict[str, str]]]]) -> float:
-        """Seconds that one of `PEERS` took. Raises RuntimeError where the process is gone."""
+        """Seconds that one of `PEERS` took. Raises EngineError where the process is gone."""
         if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the peer has no pipes")
+            raise EngineError("the peer has no pipes")
         self._process.stdin.write(json.dumps([way, files]) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith("SECONDS "):
                 return float(line.split()[1])
-        raise RuntimeError(f"the peer ended: {self._log.read_text()[-2000:]}")
+        raise EngineError(f"the peer ended: {self._log.read_text()[-2000:]}")
 
     def close(self) -> None:
         """Ends the process."""
