@@ -20,7 +20,8 @@ from backfill.evaluation.statistics import mcnemar_exact
 from backfill.text import sentence_spans
 
 BUDGET_CHARS = 4_000
-PASSAGE_CHARS = 700
+# Of the best exchange, the second, the third, and every further one.
+PASSAGE_CHARS = (1_200, 800, 500, 400)
 MIN_PASSAGE_CHARS = 80
 MIN_ANSWER_CHARS = 4
 _WORD = re.compile(r"[^\W_]+")
@@ -95,20 +96,20 @@ def raw_cut(ranked: Sequence[Source], budget_chars: int = BUDGET_CHARS) -> Deliv
 def whole_facts(ranked: Sequence[Source], query: str, budget_chars: int = BUDGET_CHARS) -> Delivery:
     """What we deliver: verbatim passages of the best exchanges, then distilled lines of the further ones, all whole.
 
-    Two thirds of the budget go to passages, cut at ends of sentences only; the rest to the lines of exchanges that have
-    none, which reaches further down the list. What does not fit is passed over, never cut.
+    Passages end with sentences only, and the better an exchange is, the longer is its own; what they leave goes to the
+    lines of exchanges that have none, further down the list. What does not fit is passed over, never cut.
     """
     from backfill.indexes.tokenizer import tokenize
 
     terms = frozenset(tokenize(query))
     pieces: list[tuple[str, str]] = []
     left, shown = budget_chars, set()
-    for source in ranked:
-        room = left - budget_chars // 3
-        if room < MIN_PASSAGE_CHARS:
+    for rank, source in enumerate(ranked):
+        if left < MIN_PASSAGE_CHARS:
             break
-        passage = passage_around("text", source.text, terms, min(PASSAGE_CHARS, room)).text
-        if passage and len(passage) <= room:
+        limit = min(PASSAGE_CHARS[min(rank, len(PASSAGE_CHARS) - 1)], left)
+        passage = passage_around("text", source.text, terms, limit).text
+        if passage and len(passage) <= left:
             pieces.append((source.doc, passage))
             left -= len(passage)
             shown.add(source.doc)
