@@ -17,7 +17,7 @@ from typing import Any
 
 from backfill.errors import BundleError
 from backfill.file_ranges import FileRanges
-from backfill.parquet_footer import I32, I64, LIST, STRUCT, Footer, ThriftStruct, read_footer, thrift_bytes
+from backfill.parquet_footer import I32, I64, LIST, STRUCT, Footer, ThriftStruct, number_of, read_footer, thrift_bytes
 from backfill.parquet_pages import check_pages
 from backfill.recent import Recent
 
@@ -73,7 +73,7 @@ class ParquetFile:
         try:
             self._footer = self._read_footer()
             self._open_schema()
-        except (KeyError, TypeError, IndexError, ValueError, UnicodeDecodeError) as error:
+        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
             raise self.damaged() from error
 
     def damaged(self) -> BundleError:
@@ -275,16 +275,16 @@ class ParquetFile:
             return None
         chunk = self._chunk(group, self._leaves[name].start)
         meta: ThriftStruct = chunk.entry[3][1]
-        return None if meta.get(11, (I64, 0))[1] > 0 else chunk
+        return None if number_of(meta, 11, 0) > 0 else chunk
 
     def _chunk(self, group: int, leaf: int) -> Chunk:
         try:
             entry = self._footer.chunk(group, leaf)
             meta: ThriftStruct = entry[3][1]
-            codec, size = int(meta[4][1]), int(meta[7][1])
+            codec, size = number_of(meta, 4, -1), number_of(meta, 7, -1)
             # Writers that use no dictionary may leave its offset out, or write 0.
-            start = min(offset for key in (9, 11) if (offset := int(meta.get(key, (I64, 0))[1])) > 0)
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+            start = min(offset for key in (9, 11) if (offset := number_of(meta, key, 0)) > 0)
+        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
             raise self.damaged() from error
         if codec not in _CODECS:
             raise BundleError(f"{self.path.name} is compressed by something else than zstd")
@@ -354,8 +354,8 @@ def _moved(entry: ThriftStruct, by: int) -> ThriftStruct:
     """A column chunk's footer entry after its bytes moved; indexes and filters that stayed behind are left out."""
     meta: ThriftStruct = dict(entry[3][1])
     for key in (9, 11):
-        if key in meta and meta[key][1] > 0:
-            meta[key] = (I64, meta[key][1] + by)
+        if number_of(meta, key, 0) > 0:
+            meta[key] = (I64, number_of(meta, key, 0) + by)
     meta.pop(10, None)
     return {2: (I64, 0), 3: (STRUCT, meta)}
 

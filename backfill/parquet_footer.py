@@ -101,6 +101,14 @@ class ThriftReader:
         return kind, [self.value(kind, depth) for _ in range(size)]
 
 
+def number_of(fields: ThriftStruct, key: int, default: int) -> int:
+    """A field's number. Raises BundleError where it is of another type, as only damage or malice writes it."""
+    kind, value = fields.get(key, (I32, default))
+    if kind not in (I16, I32, I64):
+        raise BundleError("a Parquet header is damaged")
+    return int(value)
+
+
 def skip_value(data: bytes, pos: int, kind: int, depth: int = 0) -> int:
     """The position after a value; several times faster than reading it. Raises IndexError or BundleError.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 
 from backfill.errors import BundleError
-from backfill.parquet_footer import BOOL_TRUE, I32, ThriftReader, ThriftStruct
+from backfill.parquet_footer import BOOL_FALSE, BOOL_TRUE, STRUCT, ThriftReader, ThriftStruct, number_of
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 128 << 10
@@ -28,7 +28,7 @@ def check_pages(chunk: memoryview, codec: int, limit_bytes: int) -> int:
     while pos < len(chunk):
         reader = ThriftReader(chunk, pos)
         header = reader.struct()
-        decoded, stored = (header.get(key, (I32, -1))[1] for key in (2, 3))
+        decoded, stored = (number_of(header, key, -1) for key in (2, 3))
         if decoded < 0 or stored < 0 or stored > len(chunk) - reader.pos:
             raise BundleError("a Parquet page is damaged")
         total += decoded
@@ -51,11 +51,16 @@ def check_page(data: memoryview, decoded: int, codec: int) -> None:
 
 def _levels(header: ThriftStruct) -> tuple[int, bool]:
     """Bytes of uncompressed levels before the data of a page, and whether the data is compressed (version 2 pages)."""
-    v2 = header.get(8)
-    if v2 is None:
+    if 8 not in header:
         return 0, True
-    fields: ThriftStruct = v2[1]
-    return sum(int(fields.get(key, (I32, 0))[1]) for key in (5, 6)), bool(fields.get(7, (BOOL_TRUE, True))[1])
+    kind, fields = header[8]
+    if kind != STRUCT:
+        raise BundleError("a Parquet page header is damaged")
+    kind, compressed = fields.get(7, (BOOL_TRUE, True))
+    levels = [number_of(fields, key, 0) for key in (5, 6)]
+    if kind not in (BOOL_TRUE, BOOL_FALSE) or min(levels) < 0:
+        raise BundleError("a Parquet page header is damaged")
+    return sum(levels), compressed
 
 
 def zstd_bound(data: memoryview) -> int:
