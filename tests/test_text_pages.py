@@ -114,8 +114,8 @@ def test_what_is_not_there_is_an_error(paged: ParquetFile):
             text_pages.read_cells([cell])
 
 
-# Always the same examples: of a thousand damaged files one has levels that end before their values, over which arro3 0.9
-# aborts the process from Rust code that cannot unwind (lab-notes.md).
+# Always the same examples: of a thousand damaged files one has levels that end before their values, over which arro3
+# 0.9 aborts the process from Rust code that cannot unwind (lab-notes.md).
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(4, 1 << 17), st.integers(0, 255)), min_size=1, max_size=20))
 def test_damaged_bytes_are_an_error_or_another_text(
