@@ -56,7 +56,8 @@ RUNS = {
     # And here 62 s; the notice comes after 20 to 50, for Slurm looks every 30 s.
     "noticed": Setting(1, 512, 5000, drain_s=10, minutes=1),
     "plain": Setting(3, 8, 1000),
-    "requeued": Setting(2, 8, 4000, disturb=("scontrol", "requeue")),
+    # One shard a task: what is in flight when the first answers stand does not complete it, so there is some to replay.
+    "requeued": Setting(2, 19, 4000, disturb=("scontrol", "requeue")),
     "cancelled": Setting(2, 8, 4000, disturb=("scancel",), task=1),
 }
 
