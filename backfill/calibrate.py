@@ -12,13 +12,14 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backfill.config import Config
 from backfill.distill import DistilledShard, claims_fingerprint, distill, distill_fingerprint
 from backfill.embed import embed_texts, object_texts
 from backfill.engines import make_engine
 from backfill.engines.base import Answer, Engine, Request
+from backfill.engines.delegating import DelegatingEngine
 from backfill.errors import EngineError
 from backfill.profiles import Profile
 from backfill.rundir import OBJECT
@@ -57,46 +58,24 @@ class Speeds:
     failures: dict[str, int] = field(default_factory=dict)
 
 
-class MeteredEngine:
-    """An engine that remembers when requests were handed over and answers came; see `Engine`."""
+class MeteredEngine(DelegatingEngine):
+    """An engine that remembers when requests were handed over and answers came."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self.submitted_at: list[float] = []
         self.answered_at: list[float] = []
-
-    @property
-    def window(self) -> int:
-        """That of the engine."""
-        return self._engine.window
-
-    @property
-    def deterministic(self) -> bool:
-        """That of the engine."""
-        return self._engine.deterministic
-
-    def record(self) -> dict[str, Any]:
-        """That of the engine."""
-        return self._engine.record()
-
-    def identity(self) -> dict[str, Any]:
-        """That of the engine."""
-        return self._engine.identity()
 
     def submit(self, request: Request) -> None:
         """Hands over, and notes when."""
         self.submitted_at.append(time.monotonic())
-        self._engine.submit(request)
+        super().submit(request)
 
     def poll(self, timeout_s: float) -> list[Answer]:
         """Takes answers, and notes when."""
-        answers = self._engine.poll(timeout_s)
+        answers = super().poll(timeout_s)
         self.answered_at += [time.monotonic()] * len(answers)
         return answers
-
-    def close(self) -> None:
-        """Closes the engine."""
-        self._engine.close()
 
 
 def calibrate(

@@ -3,48 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from backfill.engines.base import Answer, Engine, Request
+from backfill.engines.base import Answer, Engine
+from backfill.engines.delegating import DelegatingEngine
 
 
-class TellingEngine:
-    """Implements `Engine` over another one."""
+class TellingEngine(DelegatingEngine):
+    """Tells how many answers each poll brought."""
 
     def __init__(self, engine: Engine, tell: Callable[[int], None]) -> None:
         """`tell` takes the number of answers that just came."""
-        self._engine = engine
+        super().__init__(engine)
         self._tell = tell
-
-    @property
-    def window(self) -> int:
-        """That of the engine."""
-        return self._engine.window
-
-    @property
-    def deterministic(self) -> bool:
-        """That of the engine."""
-        return self._engine.deterministic
-
-    def identity(self) -> dict[str, Any]:
-        """That of the engine."""
-        return self._engine.identity()
-
-    def record(self) -> dict[str, Any]:
-        """That of the engine."""
-        return self._engine.record()
-
-    def submit(self, request: Request) -> None:
-        """Hands over."""
-        self._engine.submit(request)
 
     def poll(self, timeout_s: float) -> list[Answer]:
         """Takes answers, and tells how many."""
-        answers = self._engine.poll(timeout_s)
+        answers = super().poll(timeout_s)
         if answers:
             self._tell(len(answers))
         return answers
-
-    def close(self) -> None:
-        """Closes the engine."""
-        self._engine.close()
