@@ -22,6 +22,7 @@ from backfill.errors import UsageError
 
 if TYPE_CHECKING:
     from backfill.hits import Hit
+    from backfill.sought import Sought
     from backfill.types import Exchange
 
 MIN_LIMIT_CHARS = 80
@@ -31,7 +32,6 @@ PAGE_CHARS = 8_000
 _MATCH_CHARS = 400
 # The best passage is looked for in the first million characters; the tokenizer reads about 5 MB/s.
 _MAX_SCORED_CHARS = 1 << 20
-_WORD = re.compile(r"\w(?:[\w.:/\\@+\-]*\w)?")
 _CURSOR = re.compile(r"(user_text|agent_text|thinking|tools\.\d{1,6}\.(?:input|head|tail)):(\d{1,18})")
 
 
@@ -113,7 +113,8 @@ def passage_around(field: str, text: str, terms: Collection[str], limit_chars: i
         return _passage(field, text, 0, len(text), wanted)
     stop = min(len(text), max(_MAX_SCORED_CHARS, (WHOLE_UNIT + 1) * limit_chars))
     cuts = list(cut_points(text, 0, stop, limit_chars))
-    found = [_terms_of(text[start:end], wanted) for start, end in pairwise(cuts)]
+    within = _sought(wanted).within
+    found = [within(text[start:end]) for start, end in pairwise(cuts)]
     first, last = _best_window(cuts, found, limit_chars)
     return _passage(field, text, cuts[first], cuts[last], wanted)
 
@@ -147,7 +148,8 @@ def hit_passages(hit: Hit, terms: Collection[str], limit_chars: int) -> tuple[Pa
 def best_match(hit: Hit, terms: Collection[str]) -> Passage:
     """The part of a hit that answers best: of its answer, or of its prompt where that has more of the terms."""
     parts = [passage_around(f, t, terms, _MATCH_CHARS) for f, t in _spoken(hit).items()]
-    return max(reversed(parts), key=lambda part: len(_terms_of(part.text, frozenset(terms))))
+    within = _sought(frozenset(terms)).within
+    return max(reversed(parts), key=lambda part: len(within(part.text)))
 
 
 def exchange_page(
@@ -232,23 +234,14 @@ def _check_limit(limit_chars: int, passages: int = 1) -> None:
 def _passage(field: str, text: str, start: int, end: int, terms: frozenset[str]) -> Passage:
     part = text[start:end]
     inside = not (is_cut(text, start) and is_cut(text, end))
-    return Passage(field, part, start, end, len(text), tuple(_matches(part, terms)), inside)
+    return Passage(field, part, start, end, len(text), tuple(_sought(terms).spans(part)) if terms else (), inside)
 
 
-def _matches(text: str, terms: frozenset[str]) -> Iterator[tuple[int, int]]:
-    if terms:
-        for word in _WORD.finditer(text):
-            if _terms_of(word[0], terms):
-                yield word.span()
+def _sought(terms: frozenset[str]) -> Sought:
+    # Imported here: a page without a query needs no stemmer.
+    from backfill.sought import sought
 
-
-def _terms_of(text: str, wanted: frozenset[str]) -> frozenset[str]:
-    from backfill.indexes.tokenizer import tokenize
-
-    if not wanted:
-        return wanted
-    whole = {part for part in wanted if part[0] == '"' and part[1:] in text.casefold()}
-    return wanted.intersection(tokenize(text)) | whole
+    return sought(terms)
 
 
 def _best_window(cuts: list[int], found: list[frozenset[str]], limit_chars: int) -> tuple[int, int]:
