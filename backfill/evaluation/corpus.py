@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,8 @@ def read_corpus(folder: Path) -> Corpus:
     queries = read_queries(folder / "queries.jsonl")
     grades = read_grades(folder / "qrels.tsv")
     claims, warnings = _claims(folder, documents)
+    documents, objects_warnings = _with_sister_objects(folder, documents)
+    warnings += objects_warnings
     unknown = grades.keys() - {query.query_id for query in queries}
     if unknown:
         warnings.append(f"{len(unknown)} graded queries are not in queries.jsonl, such as {min(unknown)!r}")
@@ -267,6 +269,27 @@ def _query(row: Mapping[str, Any], where: _Where) -> Query:
         evidence=_names(row, "evidence"),
         synthesised=row.get("synthesised") is True,
     )
+
+
+def _with_sister_objects(folder: Path, documents: tuple[Document, ...]) -> tuple[tuple[Document, ...], list[str]]:
+    """Documents of a `_verbatim` set, with the `core` (else the `text`) of the same scope and id in its sister set.
+
+    An object in the document itself goes before the sister's.
+    """
+    stem, _, unit = folder.name.rpartition("_")
+    path = folder.parent / f"{stem}_distilled" / "corpus.jsonl"
+    if unit != "verbatim" or not path.is_file():
+        return documents, []
+    cores = {
+        (_plain(row, "scope"), _text(row, "id", where)): _plain(row, "core") or _text(row, "text", where)
+        for row, where in _rows(path)
+    }
+    lost = len(cores.keys() - {(document.scope, document.doc_id) for document in documents})
+    joined = tuple(
+        document if document.core else replace(document, core=cores.get((document.scope, document.doc_id), ""))
+        for document in documents
+    )
+    return joined, [f"{lost} objects of {stem}_distilled name no document of this set"] if lost else []
 
 
 def _claims(folder: Path, documents: tuple[Document, ...]) -> tuple[tuple[SourceClaim, ...], list[str]]:

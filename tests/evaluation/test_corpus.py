@@ -99,3 +99,23 @@ def test_dates_of_several_forms():
     assert parse_date("2026-01-05T12:36:28.037Z") == 1_767_616_588_037_000
     assert parse_date("2026-07-31") == parse_date("31 July 2026")
     assert parse_date("last spring") is None
+
+
+def test_summaries_of_the_sister_set_become_the_objects_of_the_same_documents(tmp_path: Path):
+    docs = [
+        {"id": "a", "scope": "s", "text": "long talk about the cache"},
+        {"id": "a", "scope": "t", "text": "another talk", "exchange_core": "its own object"},
+        {"id": "b", "scope": "s", "text": "talk without a summary"},
+    ]
+    folder = write_set(tmp_path / "talk_verbatim", docs)
+    write_set(
+        tmp_path / "talk_distilled",
+        [
+            {"id": "a", "scope": "s", "text": "Cache fixed.\n\nMore of it.", "core": "Cache fixed."},
+            {"id": "a", "scope": "t", "text": "unused"},
+            {"id": "c", "scope": "s", "text": "of nothing here"},
+        ],
+    )
+    corpus = read_corpus(folder)
+    assert [d.core for d in corpus.documents] == ["Cache fixed.", "its own object", ""]
+    assert corpus.warnings == ("1 objects of talk_distilled name no document of this set",)
