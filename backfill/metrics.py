@@ -59,15 +59,16 @@ def metrics_served(run: Path, port: int) -> Iterator[int]:
 
     Raises UsageError where the port is taken.
     """
-    from backfill.status import status_of
+    from backfill.status import Status
 
+    status = Status(run)
     kept: dict[str, Any] = {"at": -FRESH_S, "text": ""}
     lock = threading.Lock()
 
     def current() -> str:
         with lock:
             if time.monotonic() - kept["at"] >= FRESH_S:
-                kept.update(text=prometheus_text(status_of(run)), at=time.monotonic())
+                kept.update(text=prometheus_text(status.record()), at=time.monotonic())
             return str(kept["text"])
 
     class Answers(BaseHTTPRequestHandler):

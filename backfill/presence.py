@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -82,7 +83,12 @@ def _matters(path: Path, name: str, digest: str) -> bool:
     return its_digest != digest or its_name == name
 
 
-def alive(paths: Iterable[Path], *, now: float) -> list[Present]:
+def at_work(logs: Path) -> list[Present]:
+    """Whose processes are at work in a run folder, for onlookers: nothing is written or removed."""
+    return alive(logs.glob(f"{_PREFIX}*.json"), now=time.time(), tidy=False)
+
+
+def alive(paths: Iterable[Path], *, now: float, tidy: bool = True) -> list[Present]:
     """Whose processes are at work; `now` is the time of the file system. Files of those that are gone are removed."""
     found = []
     for path in sorted(paths):
@@ -90,7 +96,7 @@ def alive(paths: Iterable[Path], *, now: float) -> list[Present]:
             other = msgspec.json.decode(path.read_bytes(), type=Present)
             if _is_alive(other, now - path.stat().st_mtime):
                 found.append(other)
-            else:
+            elif tidy:
                 path.unlink(missing_ok=True)
     return found
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +21,9 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from backfill.pace import RECENT_S
 from backfill.worker_log import LOOK_EVERY_S, LOOK_SHARE, EventTail
-from backfill.worker_states import RECENT_S, Workers, worker_line
+from backfill.worker_states import Workers, worker_line
 
 LINE_EVERY_S = 10.0
 # A run of days is not to fill a log: after five minutes a line a minute is enough.
@@ -74,12 +75,12 @@ class Stage:
 
     def line(self) -> str:
         """One line of text: share, rates, time left."""
-        left = (self.total - self.done) / self.rate if self.done else float("nan")
-        eta = "" if left != left or self.done >= self.total else f", {_duration(left)} left"
-        note = f"  {self.note}" if self.note else ""
-        recent = f" (5 min {self.recent_rate:,.1f}/s)" if time.monotonic() - self.started > RECENT_S else ""
-        share = f"{_amount(self.done)}/{_amount(self.total)} {self.unit}"
-        return f"{self.name}: {share}, {self.rate:,.1f}/s{recent}{eta}{note}"
+        left_s = (self.total - self.done) / self.rate if self.done else None
+        recent = self.recent_rate if time.monotonic() - self.started > RECENT_S else None
+        share = f"{self.name}: {amount(self.done)}/{amount(self.total)} {self.unit}"
+        return (
+            f"{share}, {rates_text(self.rate, recent, left_s if self.done < self.total else None)}{_apart(self.note)}"
+        )
 
 
 class WorkersSeen:
@@ -99,16 +100,11 @@ class WorkersSeen:
             self._workers.add(self._tail.read())
             now = time.monotonic()
             self._look_at = now + max(LOOK_EVERY_S, (now - began) / LOOK_SHARE)
-        rows = [row for row in self._workers.rows() if row["stage"] == self._stage]
-        return sorted(rows, key=lambda row: (_WORST_FIRST.index(row["state"]), row["id"]))
+        return worst_first(row for row in self._workers.rows() if row["stage"] == self._stage)
 
     def summary(self) -> str:
         """How many are in which state, stuck ones by name."""
-        rows = self.rows()
-        counts = Counter(row["state"] for row in rows)
-        text = ", ".join(f"{counts[state]} {state}" for state in _WORST_FIRST if counts[state])
-        stuck = [f"{row['id']} for {_duration(row['silent_s'])}" for row in rows if row["state"] == "stuck"]
-        return f"{text} ({', '.join(stuck)})" if stuck else text
+        return summary_of(self.rows())
 
 
 class Reporter:
@@ -198,7 +194,7 @@ class StageView:
         if self.stage.done < self.stage.total and now - self._last_line > every_s:
             self._last_line = now
             workers = self._workers.summary() if self._workers else ""
-            self._reporter.say(self.stage.line() + (f"  workers: {workers}" if workers else ""))
+            self._reporter.say(self.stage.line() + _apart(f"workers: {workers}" if workers else ""))
 
     def _lines(self) -> None:
         """A line when it is due, also while no shard is done: silence is what people wonder about."""
@@ -210,22 +206,53 @@ class StageView:
         stage = self.stage
         rate = f"{stage.rate:,.1f} {stage.unit}/s, 5 min {stage.recent_rate:,.1f}/s"
         self._bar.update(self._task, completed=stage.done, rate=rate)
-        rows = self._workers.rows() if self._workers else []
-        lines = [
-            Text(f"  {worker_line(row)}", style="red" if row["state"] in ("stuck", "failed") else "dim", no_wrap=True)
-            for row in rows[:WORKERS_SHOWN]
-        ]
-        if len(rows) > WORKERS_SHOWN and self._workers:
-            lines.append(Text(f"  and more: {self._workers.summary()}", style="dim"))
+        lines = worker_texts(self._workers.rows() if self._workers else [])
         note = [Text(f"  {stage.note}")] if stage.note else []
         return Group(self._bar, *note, *lines)
 
 
-def _amount(value: float) -> str:
+def worst_first(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records of workers, those that need a look first."""
+    return sorted(rows, key=lambda row: (_WORST_FIRST.index(row["state"]), row["id"]))
+
+
+def summary_of(rows: Iterable[dict[str, Any]]) -> str:
+    """How many workers are in which state, stuck ones by name."""
+    rows = list(rows)
+    counts = Counter(row["state"] for row in rows)
+    text = ", ".join(f"{counts[state]} {state}" for state in _WORST_FIRST if counts[state])
+    stuck = [f"{row['id']} for {duration(row['silent_s'])}" for row in rows if row["state"] == "stuck"]
+    return f"{text} ({', '.join(stuck)})" if stuck else text
+
+
+def worker_texts(rows: Sequence[dict[str, Any]]) -> list[Text]:
+    """A line a worker for a terminal, and a sum where they are many; `rows` as `worst_first` gives them."""
+    lines = [
+        Text(f"  {worker_line(row)}", style="red" if row["state"] in ("stuck", "failed") else "dim", no_wrap=True)
+        for row in rows[:WORKERS_SHOWN]
+    ]
+    if len(rows) > WORKERS_SHOWN:
+        lines.append(Text(f"  and more: {summary_of(rows)}", style="dim"))
+    return lines
+
+
+def rates_text(overall: float, recent: float | None, left_s: float | None) -> str:
+    """A rate a second overall and over five minutes, and the time left, as far as they are known."""
+    lately = "" if recent is None else f" (5 min {recent:,.1f}/s)"
+    return f"{overall:,.1f}/s{lately}" + ("" if left_s is None else f", {duration(left_s)} left")
+
+
+def amount(value: float) -> str:
+    """A count, or megabytes."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Hours and minutes, minutes and seconds, or seconds."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _apart(text: str) -> str:
+    return f"  {text}" if text else ""

@@ -7,9 +7,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any
 
+from backfill.pace import RECENT_S, tokens_of
 from backfill.worker_log import Event
-
-RECENT_S = 300.0
 
 
 class Workers:
@@ -17,7 +16,7 @@ class Workers:
 
     def __init__(self, stuck_after_s: float = 0.0) -> None:
         """A worker with a shard in hand that has been silent for `stuck_after_s` counts as stuck (0: none does)."""
-        self._stuck_after_s = stuck_after_s
+        self.stuck_after_s = stuck_after_s
         self._states: dict[str, dict[str, Any]] = {}
         self._held: dict[str, dict[tuple[str, int], None]] = {}
 
@@ -86,10 +85,11 @@ class Workers:
         at = state.pop("at")
         silent_s = round(max(0.0, now - at), 1) if at is not None else 0.0
         if held:
-            stuck = 0 < self._stuck_after_s <= silent_s
+            stuck = 0 < self.stuck_after_s <= silent_s
             state["state"] = "stuck" if stuck else "working"
         return {
             **state,
+            "last_sign": at,
             "given_away": list(state["given_away"]),
             "shard": next((shard for _, shard in held), None),
             "held": [shard for stage, shard in held if stage == state["stage"]],
@@ -104,8 +104,8 @@ def workers_of(
 
     `events` are in the order of time. A worker is `working` with a shard in hand, `stuck` where it has been silent for
     `stuck_after_s` (0: never) or its shards were given to others (`given_away`), `stopped` or `failed` where its last
-    line says so, else `idle`; `silent_s` is the time since its last line, `answers` those of an engine since it took
-    its last shard.
+    line says so, else `idle`; `silent_s` is the time since its last line (`last_sign`), `answers` those of an engine
+    since it took its last shard.
     """
     workers = Workers(stuck_after_s)
     workers.add(events)
@@ -122,18 +122,6 @@ def worker_line(row: dict[str, Any]) -> str:
     return f"{row['id']}{host}: {row['state']}{shard}{answers}, {seen}{given}"
 
 
-def token_rates(events: Iterable[Event], now: float | None = None) -> dict[str, float]:
-    """Tokens in and out together a second: over the last five minutes, and from the first event to the last."""
-    now = time.time() if now is None else now
-    own = [event for event in events if event.stage == "distill"]
-    done = [(event.at, _tokens(event.stats)) for event in own if event.event == "done"]
-    if not done:
-        return {"m5": 0.0, "overall": 0.0}
-    lasted_s = max(done[-1][0] - own[0].at, 1e-3)
-    recent = sum(tokens for at, tokens in done if at >= now - RECENT_S)
-    return {"m5": round(recent / RECENT_S, 1), "overall": round(sum(tokens for _, tokens in done) / lasted_s, 1)}
-
-
 class Tally:
     """What a stage's shards reported so far, as the end of its progress line: tokens a second and refusals by kind."""
 
@@ -146,8 +134,8 @@ class Tally:
     def note(self, stats: dict[str, Any]) -> str:
         """Adds the stats of a finished shard; returns the text."""
         now = time.monotonic()
-        self._recent.append((now, _tokens(stats)))
-        self._tokens += _tokens(stats)
+        self._recent.append((now, tokens_of(stats)))
+        self._tokens += tokens_of(stats)
         self._failures.update(stats.get("failures", {}))
         while self._recent[0][0] < now - RECENT_S:
             self._recent.popleft()
@@ -159,7 +147,3 @@ class Tally:
         if self._failures:
             text += "; refused: " + ", ".join(f"{kind} {n:,}" for kind, n in self._failures.most_common(3))
         return text
-
-
-def _tokens(stats: dict[str, Any]) -> int:
-    return int(stats.get("tokens_in", 0)) + int(stats.get("tokens_out", 0))

@@ -11,7 +11,7 @@ import pytest
 from backfill.errors import UsageError
 from backfill.metrics import metrics_served, prometheus_text
 from backfill.worker_log import Event
-from backfill.worker_states import Tally, token_rates, workers_of
+from backfill.worker_states import Tally, workers_of
 
 STATUS = {
     "state": "unfinished",
@@ -51,13 +51,6 @@ def test_how_a_worker_ended(ended: str) -> None:
 def test_another_process_of_the_name_holds_nothing_of_the_one_before() -> None:
     [state] = workers_of([event(1, "take", 4), event(2, "take", 9, pid=2), event(3, "done", 9, pid=2)], now=3)
     assert (state["state"], state["shard"]) == ("idle", None)
-
-
-def test_token_rates_over_five_minutes_and_overall() -> None:
-    lines = [event(0, "take", 1), event(100, "done", 1, tokens_in=900, tokens_out=100)]
-    lines += [event(1000, "done", 2, tokens_in=2900, tokens_out=100)]
-    assert token_rates(lines, now=1000) == {"m5": 10.0, "overall": 4.0}
-    assert token_rates([], now=1) == {"m5": 0.0, "overall": 0.0}
 
 
 def test_the_progress_note_names_the_commonest_refusals() -> None:

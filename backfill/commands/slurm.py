@@ -1,7 +1,7 @@
 """Run a config on a Slurm cluster: a scan job, an array of workers, and a merge job that submits again what is missing.
 
 `submit` is for people, on a login node; `status` tells how it stands, `cancel` stops it; `scan` and `merge` are what
-the jobs call.
+the jobs call. With `--follow`, `submit` and `status` show the run and its jobs until it ends; Ctrl-C leaves both alone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     submit.add_argument("--set", action="append", default=[], metavar="KEY.SUB=VALUE", help="overrides one setting")
     submit.add_argument("--ungated", action="store_true", help="let an LLM engine run without a recorded PASS")
     submit.add_argument("--ray-nodes", type=int, default=0, metavar="N", help="one job over N whole nodes, by Ray")
-    submit.add_argument("--dry-run", action="store_true", help="print the jobs; write and submit nothing")
+    shown = submit.add_mutually_exclusive_group()
+    shown.add_argument("--dry-run", action="store_true", help="print the jobs; write and submit nothing")
+    shown.add_argument("--follow", action="store_true", help="then show the run and its jobs until it ends")
     status = verbs.add_parser("status", help="what the queue and the manifests say of a run")
     cancel = verbs.add_parser("cancel", help="take a run's jobs out of the queue; what is done stays")
     scan = verbs.add_parser("scan", help="read a planned run's transcripts (the scan job)")
     merge = verbs.add_parser("merge", help="write the bundle, or submit what is missing (the merge job)")
-    for verb in (status, cancel, scan, merge):
+    status.add_argument("run", type=Path, metavar="RUN|CONFIG", help="a run folder, or the config that names it")
+    status.add_argument("--follow", action="store_true", help="show the run and its jobs until it ends")
+    for verb in (cancel, scan, merge):
         verb.add_argument("run", type=Path, metavar="RUN")
     merge.add_argument("--round", type=int, required=True, metavar="N", help="the round that has ended")
     for verb in (submit, status, cancel, scan, merge):
@@ -42,9 +46,31 @@ def run(args: argparse.Namespace) -> int:
     from backfill.ids import canonical_json
 
     do = {"submit": _submit, "status": _status, "cancel": _cancel, "scan": _scan, "merge": _merge}[args.verb]
-    record, text = do(args)
-    print(canonical_json(record).decode() if args.json else text)
-    return 0
+    follows = getattr(args, "follow", False)
+    if not (follows and args.verb == "status"):
+        record, text = do(args)
+        print(canonical_json(record).decode() if args.json else text, flush=True)
+    return _follow(_run_path(args), as_json=args.json) if follows else 0
+
+
+def _follow(path: Path, *, as_json: bool) -> int:
+    from backfill.commands.status import follow
+    from backfill.launchers.slurm_queue import SlurmQueue
+    from backfill.rundir import RunDir
+
+    return follow(path, as_json=as_json, queue=SlurmQueue(RunDir(path)))
+
+
+def _run_path(args: argparse.Namespace) -> Path:
+    """The run folder that is meant: named itself, or by a config."""
+    from backfill.config import load_config
+
+    named: Path | None = args.out if args.verb == "submit" else args.run
+    if args.verb == "submit":
+        named = named or Path(load_config(args.config, overrides=tuple(args.set), sources=tuple(args.source)).run)
+    elif named is not None and named.is_file():
+        named = Path(load_config(named).run)
+    return (named or Path()).absolute()
 
 
 def _submit(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -118,25 +144,24 @@ def _shown(path: Path, config: Config, texts: dict[str, str], ray_nodes: int) ->
 
 
 def _status(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from dataclasses import asdict
-
-    from backfill.launchers import sbatch, slurm
+    from backfill.commands.status import status_lines
+    from backfill.launchers import sbatch
+    from backfill.launchers.slurm_queue import SlurmQueue
     from backfill.rundir import RunDir
     from backfill.status import status_of
 
-    path = args.run.absolute()
-    made = slurm.last_round(RunDir(path))
-    jobs = sbatch.queued(list(made.jobs.values())) if made else []
-    record = {**status_of(path), "jobs": [asdict(job) for job in jobs]}
-    lines = [f"{path}: {record['state']}"]
-    if made:
-        record |= {"round": made.number, "rounds_left": made.left}
-        lines.append(f"  round    {made.number}, {made.left} may follow")
-    lines += [f"  {name:<8} {stage['done']:,}/{stage['total']:,} shards" for name, stage in record["stages"].items()]
-    lines += [f"  {job.id:<12} {job.name:<15} {job.state} {job.ran} {job.reason}" for job in jobs]
+    path = _run_path(args)
+    record = {**status_of(path), **SlurmQueue(RunDir(path)).record()}
+    if "queue_error" in record:
+        raise sbatch.SlurmError(record["queue_error"], hint="`backfill status RUN` tells what the run's files say")
+    first, *lines = status_lines(path, record)
+    told = [f"  round    {record['round']}, {record['rounds_left']} may follow"] if "round" in record else []
+    jobs = [
+        f"  {job['id']:<12} {job['name']:<15} {job['state']} {job['ran']} {job['reason']}" for job in record["jobs"]
+    ]
     if not jobs:
-        lines.append("  no job is in the queue" + ("" if record["state"] == "done" else ": submit again to go on"))
-    return record, "\n".join(lines)
+        jobs = ["  no job is in the queue" + ("" if record["state"] == "done" else ": submit again to go on")]
+    return record, "\n".join((first, *told, *lines, *jobs))
 
 
 def _cancel(args: argparse.Namespace) -> tuple[dict[str, Any], str]:

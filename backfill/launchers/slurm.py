@@ -200,13 +200,19 @@ def record_round(run: RunDir, made: Round) -> None:
 
 def last_round(run: RunDir) -> Round | None:
     """What was submitted last; None where nothing was. Raises ShardError for a damaged record."""
-    paths = sorted((run.path / FOLDER).glob("round-*.json"))
-    if not paths:
-        return None
-    try:
-        return msgspec.json.decode(paths[-1].read_bytes(), type=Round)
-    except msgspec.MsgspecError as error:
-        raise ShardError(f"{paths[-1]} is damaged: {error}", hint="delete it, and submit again") from error
+    return next(iter(last_rounds(run, 1)), None)
+
+
+def last_rounds(run: RunDir, n: int) -> list[Round]:
+    """The last `n` rounds, newest first. Raises ShardError for a damaged record."""
+    paths = sorted((run.path / FOLDER).glob("round-*.json"), reverse=True)[:n]
+    found = []
+    for path in paths:
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Round))
+        except msgspec.MsgspecError as error:
+            raise ShardError(f"{path} is damaged: {error}", hint="delete it, and submit again") from error
+    return found
 
 
 def submit_patiently(run: RunDir, config: Config, before: Round, missing: tuple[list[int], list[int]]) -> Round:
