@@ -51,11 +51,14 @@ class Bundle(Opened):
     `backfill.filters.FilterOptions`.
     """
 
-    def __init__(self, path: Path, manifest: BundleManifest, *, trust_encoder: bool = False) -> None:
+    def __init__(
+        self, path: Path, manifest: BundleManifest, *, trust_encoder: bool = False, encoder_threads: int = 0
+    ) -> None:
         super().__init__()
         self.path = path
         self.manifest = manifest
         self._trust_encoder = trust_encoder
+        self._encoder_threads = encoder_threads
         by_segment: dict[str, dict[str, BundleFile]] = {name: {} for name in manifest.segments}
         self.files: dict[str, BundleFile] = {}
         for entry in manifest.files:
@@ -71,11 +74,12 @@ class Bundle(Opened):
         self.segments = tuple(Segment(path, name, by_segment[name]) for name in manifest.segments)
 
     @classmethod
-    def open(cls, path: Path | str, *, trust_encoder: bool = False) -> Bundle:
+    def open(cls, path: Path | str, *, trust_encoder: bool = False, encoder_threads: int = 0) -> Bundle:
         """Opens the bundle in the folder `path`.
 
-        `trust_encoder` loads the bundle's encoder though neither the package nor this user vouches for it. Raises
-        UsageError when there is no bundle, BundleError when it is damaged, hostile or of another format.
+        `trust_encoder` loads the bundle's encoder though neither the package nor this user vouches for it;
+        `encoder_threads` bounds the threads that encode one query (0: the cores, at most 4). Raises UsageError when
+        there is no bundle, BundleError when it is damaged, hostile or of another format.
         """
         root = Path(path)
         if not (root / "manifest.json").is_file():
@@ -84,7 +88,7 @@ class Bundle(Opened):
             )
         manifest = read_manifest(root)
         check_files(root, manifest.files)
-        return cls(root, manifest, trust_encoder=trust_encoder)
+        return cls(root, manifest, trust_encoder=trust_encoder, encoder_threads=encoder_threads)
 
     def __enter__(self) -> Bundle:
         return self
@@ -237,6 +241,7 @@ class Bundle(Opened):
         from backfill.trust import load_encoder
 
         def load() -> tuple[Embedder | None, str]:
-            return load_encoder(self.path, self.manifest.encoder, trust=self._trust_encoder)
+            info, threads = self.manifest.encoder, self._encoder_threads
+            return load_encoder(self.path, info, trust=self._trust_encoder, threads=threads)
 
         return self.once("encoder", load)

@@ -16,6 +16,7 @@ from backfill.filters import Filters, one_of
 from backfill.fusion import FUSIONS, NORMALIZATIONS
 from backfill.phrases import take_apart
 from backfill.ranking import DEFAULT_WEIGHTS, SIGNALS, QueryVector, Question, part_roles
+from backfill.recent import Recent
 
 if TYPE_CHECKING:
     from backfill.bundle import Bundle
@@ -25,6 +26,8 @@ MAX_QUERY_CHARS = 100_000
 MIN_DEPTH = 100
 MAX_SETTING = 1e6
 
+# Vectors of the texts asked last: a search is often asked again with another filter; 1.5 KB each of 384 numbers.
+_KEPT_VECTORS = 256
 _VECTOR_SIGNALS = ("nearest", "vector", "verbatim-vector", "claims-vector")
 
 
@@ -53,11 +56,31 @@ def ask(
     if wants_vector and bundle.segments:
         encoder, reason = query_encoder(bundle)
         if encoder is not None:
-            vector = encoder.encode([take_apart(text)[0]], kind="query")[0].astype(np.float32)
+            vector = _vector(bundle, encoder, take_apart(text)[0])
         elif reason:
             warnings.append(f"{reason}; answered by BM25 alone")
     kind = filters.kind if filters else None
     return question_of(text, vector, settings, k=k, superseded=superseded, kind=kind), warnings
+
+
+def encode_ahead(bundle: Bundle, text: str, mode: str) -> None:
+    """Encodes what a search of that mode will want, so that the search finds it done; errors are left to the search.
+
+    Encoding lets go of the interpreter's lock, so a server does it for one search while another one runs.
+    """
+    with suppress(BackfillError):
+        if wants_vector_for(bundle, mode, bundle.manifest.index) and any(c.isalnum() for c in text):
+            ask(bundle, text, wants_vector=True, k=1)
+
+
+def _vector(bundle: Bundle, encoder: Embedder, words: str) -> QueryVector:
+    recent: Recent[QueryVector] = bundle.once("query vectors", Recent, _KEPT_VECTORS)
+    vector = recent.get(words)
+    if vector is None:
+        vector = encoder.encode([words], kind="query")[0].astype(np.float32)
+        vector.flags.writeable = False
+        recent.put(words, vector, 1)
+    return vector
 
 
 def question_of(

@@ -67,8 +67,13 @@ def is_trusted(sha256: str) -> bool:
     return sha256 in shipped or sha256 in _digests(record_path())
 
 
-def load_encoder(bundle: Path, info: EncoderInfo | None, *, trust: bool) -> tuple[Embedder | None, str]:
-    """The encoder of a bundle, or None and why there is none. Raises BundleError when it is not what it says."""
+def load_encoder(
+    bundle: Path, info: EncoderInfo | None, *, trust: bool, threads: int = 0
+) -> tuple[Embedder | None, str]:
+    """The encoder of a bundle, or None and why there is none; `threads` as OnnxEmbedder has them.
+
+    Raises BundleError when it is not what it says.
+    """
     if info is None:
         return None, "this bundle carries no encoder"
     directory = bundle / info.path
@@ -83,7 +88,7 @@ def load_encoder(bundle: Path, info: EncoderInfo | None, *, trust: bool) -> tupl
         )
     from backfill.embedders.onnx import OnnxEmbedder
 
-    encoder = OnnxEmbedder(directory)
+    encoder = OnnxEmbedder(directory, threads)
     if encoder.dim != info.dim:
         raise BundleError(f"the encoder gives {encoder.dim} dimensions, the manifest says {info.dim}")
     return encoder, ""

@@ -15,7 +15,9 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -29,8 +31,29 @@ CONNECTIONS = 64
 TIMEOUT_S = 30.0
 
 
-async def _request(port: int, path: str, idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> int:
-    """The status of one GET over a kept connection; 0 where it failed."""
+@dataclass(frozen=True)
+class Driven:
+    """What came of many requests: ms from when each was due, by kind of request, and how they failed."""
+
+    latencies: dict[str, list[float]]
+    failures: Counter[int | str]
+
+    @property
+    def total(self) -> int:
+        return sum(map(len, self.latencies.values()))
+
+    def percentile(self, share: float) -> float:
+        """Of all requests."""
+        return float(np.percentile([ms for found in self.latencies.values() for ms in found], share))
+
+    def said(self) -> str:
+        """The 99th percentile of each kind, and the failures by status or error."""
+        kinds = ", ".join(f"{kind} p99 {np.percentile(ms, 99):.1f}" for kind, ms in sorted(self.latencies.items()))
+        return f"{kinds}; failed {dict(self.failures) or 'none'}"
+
+
+async def _request(port: int, path: str, idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> int | str:
+    """The status of one GET over a kept connection; what went wrong where there was none."""
     try:
         reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
@@ -43,21 +66,21 @@ async def _request(port: int, path: str, idle: list[tuple[asyncio.StreamReader, 
         else:
             writer.close()
         return int(head.split(b" ", 2)[1])
-    except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError):
-        return 0
+    except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError) as error:
+        return type(error).__name__
 
 
-async def _drive(port: int, rate: float, seconds: float, path_of: Callable[[int], str]) -> tuple[list[float], int]:
-    """(latencies in ms from when each request was due, answers that were not 200)."""
+async def _drive(port: int, rate: float, seconds: float, request_of: Callable[[int], tuple[str, str]]) -> Driven:
+    """Sends each request at its time and waits for all answers."""
     idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-    latencies: list[float] = []
-    failed = 0
+    driven = Driven({}, Counter())
 
     async def one(number: int, due: float) -> None:
-        nonlocal failed
-        status = await _request(port, path_of(number), idle)
-        latencies.append((time.perf_counter() - due) * 1e3)
-        failed += status != 200
+        kind, path = request_of(number)
+        status = await _request(port, path, idle)
+        driven.latencies.setdefault(kind, []).append((time.perf_counter() - due) * 1e3)
+        if status != 200:
+            driven.failures[status] += 1
 
     began = time.perf_counter()
     tasks = []
@@ -66,7 +89,7 @@ async def _drive(port: int, rate: float, seconds: float, path_of: Callable[[int]
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         tasks.append(asyncio.create_task(one(number, due)))
     await asyncio.gather(*tasks)
-    return latencies, failed
+    return driven
 
 
 def run(n: int, seconds: float, rate: float, searches: float) -> Result:
@@ -83,31 +106,33 @@ def run(n: int, seconds: float, rate: float, searches: float) -> Result:
         chosen = random.Random(5)
         pages = ["/", "/api/rooms", "/api/timeline", "/api/palace", "/api/stats"]
 
-        def mixed(number: int) -> str:
+        def mixed(number: int) -> tuple[str, str]:
             if number % 10 == 0:
-                return f"/api/search?q={quote(next(fresh, f'word{number}'))}"
+                return "new search", f"/api/search?q={quote(next(fresh, f'word{number}'))}"
             kind = chosen.random()
             if kind < 0.5:
-                return f"/api/search?q={quote(chosen.choice(known))}"
-            return chosen.choice(pages) if kind < 0.7 else f"/api/exchanges/{chosen.choice(ids)}"
+                return "repeat", f"/api/search?q={quote(chosen.choice(known))}"
+            return (
+                ("page", chosen.choice(pages)) if kind < 0.7 else ("exchange", f"/api/exchanges/{chosen.choice(ids)}")
+            )
 
         asyncio.run(_drive(port, 20, 10, mixed))
         memory = [_rss_mb(server.pid)]
-        latencies, failed = asyncio.run(_drive(port, rate, seconds, mixed))
+        mix = asyncio.run(_drive(port, rate, seconds, mixed))
         memory.append(_rss_mb(server.pid))
 
-        def new(number: int) -> str:
-            return f"/api/search?q={quote(f'{queries[number % len(queries)]} {number}')}"
+        def new(number: int) -> tuple[str, str]:
+            return "new search", f"/api/search?q={quote(f'{queries[number % len(queries)]} {number}')}"
 
-        alone, alone_failed = asyncio.run(_drive(port, searches, seconds / 3, new))
+        alone = asyncio.run(_drive(port, searches, seconds / 3, new))
         memory.append(_rss_mb(server.pid))
     finally:
         server.terminate()
         server.wait(30)
-    p50, p99 = np.percentile(latencies, 50), float(np.percentile(latencies, 99))
-    alone_p99 = float(np.percentile(alone, 99))
-    print(f"  {len(latencies)} requests: p50 {p50:.1f} ms, p99 {p99:.1f} ms, {failed} failed")
-    print(f"  {len(alone)} new searches at {searches}/s: p99 {alone_p99:.1f} ms, {alone_failed} failed")
+    p50, p99, alone_p99 = mix.percentile(50), mix.percentile(99), alone.percentile(99)
+    print(f"  {mix.total} requests at {rate}/s: p50 {p50:.1f} ms, p99 {p99:.1f} ms; {mix.said()}")
+    print(f"  {alone.total} new searches at {searches}/s: p50 {alone.percentile(50):.1f}, p99 {alone_p99:.1f} ms; "
+          f"{alone.said()}")  # fmt: skip
     print(f"  resident MB before, after, after the searches: {', '.join(f'{m:.0f}' for m in memory)}")
     return Result(
         name="load",
@@ -117,9 +142,9 @@ def run(n: int, seconds: float, rate: float, searches: float) -> Result:
         limit="one search on one core",
         ratio=p99 / 100,
         goal="p99 < 100 ms, no error, memory flat",
-        met=p99 < 100 and not failed and not alone_failed and memory[1] < 1.2 * memory[0] + 20,
-        notes=f"{n:,} exchanges, {rate:.0f}/s for {seconds:.0f} s; p50 {p50:.1f}; failed {failed} and {alone_failed}; "
-        f"MB {', '.join(f'{m:.0f}' for m in memory)}",
+        met=p99 < 100 and not mix.failures and not alone.failures and memory[1] < 1.2 * memory[0] + 20,
+        notes=f"{n:,} exchanges, {rate:.0f}/s for {seconds:.0f} s; p50 {p50:.1f}; {mix.said()}; "
+        f"searches alone: {alone.said()}; MB {', '.join(f'{m:.0f}' for m in memory)}",
     )
 
 

@@ -8,7 +8,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8790
-# Searches hold the interpreter's lock for most of their time; more threads would only make each one slower.
-WORKERS = 2
+# A second thread saves a short query a few milliseconds where a core is idle, and takes them from others where none is.
+ENCODER_THREADS = 1
 # Connections and requests at one time; beyond that a request gets 503 instead of a place in an endless queue.
 MAX_OPEN = 512
 # Of the interpreter's lock: a search that runs in a thread lets the event loop in after a millisecond instead of five.
@@ -46,25 +45,25 @@ def run(args: argparse.Namespace) -> int:
 
         from backfill.web.app import make_app
         from backfill.web.follow import Follower, warm_up
+        from backfill.web.pools import thread_pools
     except ModuleNotFoundError as error:
         raise UsageError(f"the web page needs the package {error.name}", hint="pip install '.[query,web]'") from error
     if not 0 <= args.port <= 65_535:
         raise UsageError(f"a port is 0 to 65535, not {args.port}")
     sys.setswitchinterval(SWITCH_S)
-    executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="bundle")
-    follower = Follower(args.bundle, executor, trust_encoder=args.trust_encoder)
-    listener = _listen(args.port)
-    port = int(listener.getsockname()[1])
-    executor.submit(warm_up, follower.current().bundle)
-    config = uvicorn.Config(
-        make_app(follower, executor, port=port), lifespan="off", ws="none", access_log=False, log_level="warning",
-        server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=MAX_OPEN,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    with _stopped_by_signals(server):
-        threading.Thread(target=_announce, args=(server, args, port), daemon=True).start()
-        server.run(sockets=[listener])
-    executor.shutdown(wait=False, cancel_futures=True)
+    with thread_pools() as pools:
+        follower = Follower(args.bundle, pools.pages, trust_encoder=args.trust_encoder, encoder_threads=ENCODER_THREADS)
+        listener = _listen(args.port)
+        port = int(listener.getsockname()[1])
+        pools.pages.submit(warm_up, follower.current().bundle)
+        config = uvicorn.Config(
+            make_app(follower, pools, port=port), lifespan="off", ws="none", access_log=False, log_level="warning",
+            server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=MAX_OPEN,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        with _stopped_by_signals(server):
+            threading.Thread(target=_announce, args=(server, args, port), daemon=True).start()
+            server.run(sockets=[listener])
     return 0
 
 

@@ -18,7 +18,7 @@ from backfill.errors import UsageError
 from backfill.filters import FilterOptions, Filters
 from backfill.hits import Hit
 from backfill.query import SearchResult
-from backfill.question import query_encoder
+from backfill.question import encode_ahead, query_encoder
 from backfill.trees import iso, plain
 from backfill.web import browse, palace, parameters, schema
 from backfill.web.answers import ApiError
@@ -40,7 +40,10 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address; a name in braces in `path` is a field of `params`. With `lookup` what is not found is 404."""
+    """One address; a name in braces in `path` is a field of `params`. With `lookup` what is not found is 404.
+
+    `searches`: it may rank the whole bundle, so such requests are answered one after the other.
+    """
 
     path: str
     summary: str
@@ -48,6 +51,7 @@ class Endpoint:
     answer: type[msgspec.Struct]
     call: Callable[[Bundle, Any], msgspec.Struct]
     lookup: bool = False
+    searches: bool = False
 
 
 def search(bundle: Bundle, params: parameters.SearchParams) -> schema.SearchAnswer:
@@ -62,6 +66,16 @@ def search(bundle: Bundle, params: parameters.SearchParams) -> schema.SearchAnsw
         closest_miss=None if miss is None else _hit(result, miss, params.chars),
         warnings=list(result.warnings),
     )
+
+
+def prepare(bundle: Bundle, params: parameters.Params) -> None:
+    """Encodes the query of a search that will be asked next."""
+    if isinstance(params, parameters.SearchParams):
+        encode_ahead(bundle, params.q, params.mode)
+    elif isinstance(params, parameters.ClaimsParams):
+        encode_ahead(bundle, params.q, "claims")
+    elif isinstance(params, parameters.PackParams):
+        encode_ahead(bundle, params.q, "default")
 
 
 def list_exchanges(bundle: Bundle, params: parameters.BrowseParams) -> schema.BrowseAnswer:
@@ -169,7 +183,7 @@ def get_stats(bundle: Bundle, params: parameters.NoParams) -> schema.StatsAnswer
 
 
 ENDPOINTS = (
-    Endpoint("/api/search", "Search", parameters.SearchParams, schema.SearchAnswer, search),
+    Endpoint("/api/search", "Search", parameters.SearchParams, schema.SearchAnswer, search, searches=True),
     Endpoint("/api/exchanges", "List exchanges", parameters.BrowseParams, schema.BrowseAnswer, list_exchanges),
     Endpoint(
         "/api/exchanges/{id}", "One exchange", parameters.ExchangeParams, schema.ExchangeAnswer, get_exchange, True
@@ -178,9 +192,11 @@ ENDPOINTS = (
     Endpoint("/api/rooms", "List rooms", parameters.RoomsParams, schema.RoomsAnswer, list_rooms),
     Endpoint("/api/rooms/{key}", "One room", parameters.RoomParams, schema.RoomAnswer, get_room, True),
     Endpoint("/api/palace", "Rooms as areas", parameters.PalaceParams, schema.PalaceAnswer, get_palace, True),
-    Endpoint("/api/claims", "Claims", parameters.ClaimsParams, schema.ClaimsAnswer, list_claims),
+    Endpoint("/api/claims", "Claims", parameters.ClaimsParams, schema.ClaimsAnswer, list_claims, searches=True),
     Endpoint("/api/timeline", "Months and projects", parameters.TimelineParams, schema.TimelineAnswer, get_timeline),
-    Endpoint("/api/pack", "Distilled text for a prompt", parameters.PackParams, schema.PackAnswer, get_pack),
+    Endpoint(
+        "/api/pack", "Distilled text for a prompt", parameters.PackParams, schema.PackAnswer, get_pack, searches=True
+    ),
     Endpoint("/api/stats", "What the bundle holds", parameters.NoParams, schema.StatsAnswer, get_stats),
 )
 

@@ -1,7 +1,8 @@
 """The ASGI application: routes, checked parameters, a cache of finished answers, and the files of the page.
 
-The event loop parses, looks into the cache and sends; a few threads ask the bundle. Requests for the same answer wait
-for one asking of it. Answers carry the bundle's state as their ETag, so a browser that has one pays for a comparison.
+The event loop parses, looks into the cache and sends; a few threads ask the bundle (`pools`). Requests for the same
+answer wait for one asking of it. Answers carry the bundle's state as their ETag, so a browser that has one pays for a
+comparison.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from urllib.parse import urlencode
 
 import msgspec
@@ -25,12 +25,13 @@ from backfill.bundle import Bundle
 from backfill.errors import BackfillError, BundleError, UsageError
 from backfill.filters import one_of
 from backfill.web.answers import JSON, ApiError, encode, error_response
-from backfill.web.api import ENDPOINTS, Endpoint
+from backfill.web.api import ENDPOINTS, Endpoint, prepare
 from backfill.web.cache import Answer, AnswerCache
 from backfill.web.files import static_routes
 from backfill.web.follow import Follower, State
 from backfill.web.guard import Guard
 from backfill.web.parameters import Params
+from backfill.web.pools import Pools
 
 log = logging.getLogger(__name__)
 CACHE_BYTES = 32 << 20
@@ -39,9 +40,9 @@ CACHE_BYTES = 32 << 20
 class Api:
     """Answers the endpoints from the newest state of a bundle."""
 
-    def __init__(self, follower: Follower, executor: Executor, *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, follower: Follower, pools: Pools, *, cache_bytes: int = CACHE_BYTES) -> None:
         self._follower = follower
-        self._executor = executor
+        self._pools = pools
         self.cache = AnswerCache(cache_bytes)
         self._asked: dict[str, asyncio.Future[Answer]] = {}
 
@@ -74,8 +75,7 @@ class Api:
     async def _ask(self, key: str, state: State, endpoint: Endpoint, params: Params) -> Answer:
         waiting = self._asked.get(key)
         if waiting is None:
-            loop = asyncio.get_running_loop()
-            waiting = loop.run_in_executor(self._executor, self._answer, state, endpoint, params)
+            waiting = asyncio.ensure_future(self._in_turn(state, endpoint, params))
             self._asked[key] = waiting
             waiting.add_done_callback(lambda done: self._asked.pop(key, None))
             answer = await asyncio.shield(waiting)
@@ -84,6 +84,13 @@ class Api:
                 self.cache.put(key, answer)
             return answer
         return await asyncio.shield(waiting)
+
+    async def _in_turn(self, state: State, endpoint: Endpoint, params: Params) -> Answer:
+        loop, pools = asyncio.get_running_loop(), self._pools
+        if not endpoint.searches:
+            return await loop.run_in_executor(pools.pages, self._answer, state, endpoint, params)
+        await loop.run_in_executor(pools.encoding, _prepare, state, params)
+        return await loop.run_in_executor(pools.searches, self._answer, state, endpoint, params)
 
     def _answer(self, state: State, endpoint: Endpoint, params: Params) -> Answer:
         try:
@@ -105,9 +112,9 @@ class Api:
         return Answer(refusal.status, refusal.body())
 
 
-def make_app(follower: Follower, executor: Executor, *, port: int, cache_bytes: int = CACHE_BYTES) -> ASGIApp:
+def make_app(follower: Follower, pools: Pools, *, port: int, cache_bytes: int = CACHE_BYTES) -> ASGIApp:
     """The application for a server that listens on `port` of the loopback interface."""
-    api = Api(follower, executor, cache_bytes=cache_bytes)
+    api = Api(follower, pools, cache_bytes=cache_bytes)
     app = Starlette(
         routes=[*api.routes(), *static_routes()],
         exception_handlers={ApiError: _refused, HTTPException: _http, Exception: _failed},
@@ -131,6 +138,14 @@ def read_params(kind: type[Params], request: Request) -> Params:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ApiError(400, "bad_request", _readable(str(error))) from error
+
+
+def _prepare(state: State, params: Params) -> None:
+    try:
+        prepare(state.bundle, params)
+    except Exception:
+        # The search meets the same fault, and answers for it.
+        log.debug("a query could not be encoded ahead", exc_info=True)
 
 
 def _answer_from(bundle: Bundle, endpoint: Endpoint, params: Params) -> Answer:

@@ -36,10 +36,13 @@ class Follower:
     Raises UsageError or BundleError when the first opening fails; later failures are logged and the old state stays.
     """
 
-    def __init__(self, path: Path, executor: Executor, *, trust_encoder: bool = False) -> None:
+    def __init__(
+        self, path: Path, executor: Executor, *, trust_encoder: bool = False, encoder_threads: int = 0
+    ) -> None:
         self._path = path
         self._executor = executor
         self._trust_encoder = trust_encoder
+        self._encoder_threads = encoder_threads
         self._opening = threading.Lock()
         self._checked = time.monotonic()
         self._pending: Future[None] | None = None
@@ -75,7 +78,7 @@ class Follower:
         while True:
             manifest = self._path / "manifest.json"
             before = manifest.read_bytes() if manifest.is_file() else b""
-            bundle = Bundle.open(self._path, trust_encoder=self._trust_encoder)
+            bundle = Bundle.open(self._path, trust_encoder=self._trust_encoder, encoder_threads=self._encoder_threads)
             if before == manifest.read_bytes():
                 return State(bundle, hashlib.sha256(before).hexdigest())
 
@@ -88,9 +91,15 @@ class Follower:
 
 
 def warm_up(bundle: Bundle) -> None:
-    """Loads encoder, indexes and menus, so that the first request does not wait for them."""
-    from backfill.web import api, parameters
+    """Loads encoder, indexes, menus and what the first pages show, so that no request waits for them."""
+    from backfill.filters import Filters
+    from backfill.web import api, browse, parameters
 
     if bundle.segments:
         bundle.search("warm up", k=1)
     api.get_stats(bundle, parameters.NoParams())
+    api.get_timeline(bundle, parameters.TimelineParams())
+    api.get_palace(bundle, parameters.PalaceParams())
+    found = browse.newest(bundle, Filters(), 0, 1)[0]
+    if found:
+        api.get_exchange(bundle, parameters.ExchangeParams(id=found[0].exchange_id))

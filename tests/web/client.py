@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from backfill.web.app import make_app
 from backfill.web.follow import Follower
+from backfill.web.pools import Pools
 
 PORT = 8790
 BASE = f"http://127.0.0.1:{PORT}"
@@ -21,6 +22,6 @@ def client_of(bundle: Path, *, trust_encoder: bool = True, cache_bytes: int = 1 
     """A client of a server over the bundle; errors come back as answers, as they would over a socket."""
     with ThreadPoolExecutor(2) as executor:
         follower = Follower(bundle, executor, trust_encoder=trust_encoder)
-        app = make_app(follower, executor, port=PORT, cache_bytes=cache_bytes)
+        app = make_app(follower, Pools(executor, executor, executor), port=PORT, cache_bytes=cache_bytes)
         with TestClient(app, base_url=BASE, raise_server_exceptions=False) as client:
             yield client
