@@ -212,6 +212,12 @@ def test_a_run_whose_jobs_are_queued_is_not_submitted_again(
 
 def test_a_task_that_is_requeued_goes_on(started: dict[str, Started], wanted: dict[str, bytes]) -> None:
     run = started["requeued"]
+    command = [*job_command(run.run.path.parent), "slurm", "status", str(run.run.path), "--follow", "--json"]
+    followed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S)
+    assert followed.returncode == 0, followed.stderr
+    looks = [msgspec.json.decode(line) for line in followed.stdout.splitlines()]
+    assert {"backfill-work", "backfill-merge"} <= {job["name"] for look in looks for job in look["jobs"]}
+    assert [look["ended"] for look in looks if look["ended"]] == ["done"]
     run.finish()
     assert restarts(f"{run.work}_0") == 1
     assert run.replayed() > 0
