@@ -25,9 +25,16 @@ from backfill.model_memory import GIB, Device, available_bytes, check_engine_fit
 
 Level: TypeAlias = Literal["ok", "warning", "error"]
 
-# The oldest Linux driver of each CUDA release (NVIDIA's CUDA toolkit release notes, table 3); within one major release
-# a newer build runs on its first driver.
-LEAST_DRIVER = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
+# The oldest Linux driver that runs builds for a major CUDA release, of any minor one: NVIDIA's "CUDA Compatibility",
+# minor version compatibility, table 1 (>= 525 and >= 580), to the digit from "CUDA Toolkit Release Notes" 13.2, table 3
+# (CUDA 12.0 GA and 13.0 GA). CUDA 11 is left out: torch 2.8, the oldest that is taken, has no build for it.
+LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
+# The driver that came with a release (the same table 3), for releases that torch is built for. An older one of the same
+# major release runs it with a limited feature set: what is compiled to PTX while it runs may be refused.
+OWN_DRIVER = {
+    "12.4": "550.54.14", "12.6": "560.28.03", "12.8": "570.26", "12.9": "575.51.03",
+    "13.0": "580.65.06", "13.1": "590.44.01", "13.2": "595.45.04",
+}  # fmt: skip
 TRIAL_BYTES = 64 << 20
 SLOW_MB_S = 20.0
 SLOW_FSYNC_MS = 200.0
@@ -109,12 +116,27 @@ def check_gpus(listed: list[Device], cuda: str | None) -> Iterator[Finding]:
     if cuda is None:
         yield _without_cuda(driver)
         return
-    least = LEAST_DRIVER.get(cuda.partition(".")[0])
-    if least and _numbers(driver) < _numbers(least):
-        fix = f"update the driver to {least} or later, or install a build for an older CUDA"
-        yield Finding("driver", "error", f"driver {driver} is older than CUDA {cuda} needs", fix)
-    else:
-        yield Finding("driver", "ok", f"driver {driver} for CUDA {cuda}")
+    yield _with_cuda(driver, cuda)
+
+
+def _with_cuda(driver: str, cuda: str) -> Finding:
+    """A driver against the CUDA release that torch is built for."""
+    least, own = LEAST_DRIVER.get(cuda.partition(".")[0]), OWN_DRIVER.get(cuda)
+    if least is None:
+        return Finding("driver", "warning", f"driver {driver}; which one CUDA {cuda} needs is not known here",
+                       "see NVIDIA's CUDA Toolkit release notes, table 3")  # fmt: skip
+    if _numbers(driver) < _numbers(least):
+        fix = (
+            f"update the driver to {least} or later, or install a build for an older CUDA; on data centre GPUs "
+            f"NVIDIA's package cuda-compat-{cuda.replace('.', '-')} does without"
+        )
+        return Finding("driver", "error", f"driver {driver} is older than CUDA {cuda} needs", fix)
+    if own and _numbers(driver) < _numbers(own):
+        text = f"driver {driver} for CUDA {cuda}, by minor version compatibility"
+        return Finding(
+            "driver", "ok", text, f"should a kernel be refused for its PTX: {own} is the release's own driver"
+        )
+    return Finding("driver", "ok", f"driver {driver} for CUDA {cuda}")
 
 
 def _without_cuda(driver: str) -> Finding:

@@ -30,7 +30,29 @@ def test_a_driver_older_than_the_build_is_an_error() -> None:
     *_, last = doctor.check_gpus([card("470.82.01")], "12.8")
     assert (last.check, last.level) == ("driver", "error")
     assert "525.60.13" in last.fix
-    assert levels(list(doctor.check_gpus([card()], "12.8"))) == [("gpu", "ok"), ("driver", "ok")]
+    assert "cuda-compat-12-8" in last.fix
+    assert levels(list(doctor.check_gpus([card("580.65.06")], "12.8"))) == [("gpu", "ok"), ("driver", "ok")]
+    assert list(doctor.check_gpus([card("580.65.05")], "13.0"))[-1].level == "error"
+    assert list(doctor.check_gpus([card("580.65.06")], "13.0"))[-1].fix == ""
+    unknown = list(doctor.check_gpus([card("999.1")], "14.0"))[-1]
+    assert (unknown.level, "CUDA 14.0" in unknown.text) == ("warning", True)
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "own"), [("550.54.15", "12.8", "570.26"), ("580.82.07", "13.2", "595.45.04")]
+)
+def test_a_driver_older_than_the_release_s_own_runs_it_with_less(driver: str, cuda: str, own: str) -> None:
+    last = list(doctor.check_gpus([card(driver)], cuda))[-1]
+    assert last.level == "ok"
+    assert "minor version compatibility" in last.text
+    assert own in last.fix
+
+
+def test_a_release_s_own_driver_runs_the_release() -> None:
+    for release, driver in doctor.OWN_DRIVER.items():
+        least = doctor.LEAST_DRIVER[release.partition(".")[0]]
+        assert doctor._numbers(driver) >= doctor._numbers(least)
+        assert list(doctor.check_gpus([card(driver)], release))[-1].fix == ""
 
 
 def test_what_a_driver_runs_is_said_before_anything_is_installed() -> None:
