@@ -68,6 +68,11 @@ class BundleWriter:
     ) -> None:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
+    @property
+    def scratch(self) -> Path:
+        """A folder of this attempt's own, which goes with it."""
+        return self._scratch
+
     def add(self, folder: str, name: str, suffix: str, role: str, write: Callable[[Path], int]) -> str:
         """Writes one file by `write` (path -> rows) as FOLDER/NAME-<8 hex>SUFFIX; returns that path."""
         temporary = self._scratch / f"{name}{suffix}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from backfill.text import sentence_spans
@@ -57,24 +58,23 @@ def keys_of(texts: Sequence[str]) -> npt.NDArray[np.uint8]:
     return np.frombuffer(b"".join(map(text_hash, texts)), np.uint8).reshape(len(texts), 16)
 
 
-def verbatim_layer(
-    exchanges: Sequence[Exchange], vectors: Mapping[bytes, bytes], dim: int
-) -> tuple[npt.NDArray[np.float16], dict[str, npt.NDArray[np.generic]]]:
-    """The verbatim vectors of a segment, [M, dim] f2, and its arrays `exchange_row` [M] i4 and `key` [M, 16] u1.
+def verbatim_places(
+    exchanges: Iterable[Exchange], has_vector: Callable[[bytes], bool]
+) -> dict[str, npt.NDArray[np.generic]]:
+    """What the verbatim vectors of a segment belong to: `exchange_row` [M] i4 and `key` [M, 16] u1, in their order.
 
-    `vectors` are rows by text hash. An exchange of which a piece has no vector has none at all: it was read by a run
-    that made none.
+    `has_vector` tells of the hash of a text. An exchange of which a piece has no vector has none at all: it was read by
+    a run that made none.
     """
     import numpy as np
 
-    rows, keys = [], []
+    rows, keys = array("i"), bytearray()
     for number, exchange in enumerate(exchanges):
         found = [text_hash(text) for text in verbatim_chunks(exchange)]
-        if all(len(vectors.get(key, b"")) == 2 * dim for key in found):
-            keys += found
-            rows += [number] * len(found)
-    matrix = np.frombuffer(b"".join(vectors[key] for key in keys), "<f2").reshape(len(keys), dim)
-    return matrix, {
+        if all(map(has_vector, found)):
+            keys += b"".join(found)
+            rows.extend([number] * len(found))
+    return {
         "exchange_row": np.array(rows, "<i4"),
-        "key": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 16),
+        "key": np.frombuffer(bytes(keys), np.uint8).reshape(-1, 16),
     }

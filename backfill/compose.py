@@ -1,16 +1,17 @@
 """Composing a bundle: every file of it as a pure function of a union of rows.
 
 Vectors and LLM outputs are recorded values and are carried, never computed; visibility, rooms, document lists and BM25
-are derived. All rows are held in memory (about 3 KB an exchange). Deliberately absent: reading inputs (`inputs`).
+are derived. `write_bundle` holds all rows in memory (about 3 KB an exchange) and is the specification of what a merge
+writes; `write_segment`, which both share, takes rows one at a time. Deliberately absent: reading inputs (`inputs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,20 +20,23 @@ from backfill import tables
 from backfill import visibility as vis
 from backfill.arrays import write_arrays
 from backfill.bundle_writer import BundleWriter
-from backfill.chunks import VERBATIM_ROWS, VERBATIM_VECTORS, verbatim_layer
-from backfill.embed import CLAIM_VECTORS, object_texts
+from backfill.chunks import VERBATIM_ROWS, VERBATIM_VECTORS, verbatim_places
+from backfill.embed import CLAIM_VECTORS
 from backfill.errors import BundleError
 from backfill.ids import ID_BYTES, row_hash
-from backfill.indexes.field import build_field
-from backfill.indexes.vectors import write_vectors
+from backfill.indexes.field_blocks import write_field
 from backfill.inputs import Settings
 from backfill.links import claim_links, session_numbers
+from backfill.pieces import texts_of
 from backfill.rows import sort_rows
 from backfill.sums import SEGMENT_TABLES, segment_sums
 from backfill.superseded import derive_superseded
 from backfill.types import Claim, Exchange, Occurrence, PalaceObject
 from backfill.union import Union, View, logical_digest, segments_of, text_hash, view_of
 
+F16 = npt.NDArray[np.float16]
+# 4,096 rows of 384 numbers are 3 MB.
+VECTOR_BLOCK_ROWS = 4096
 BM25_FIELDS = ("verbatim", "core", "context", "rooms", "files", "title")
 
 
@@ -56,7 +60,8 @@ def write_bundle(
     segments = segments_of(union)
     with BundleWriter(out) as writer:
         for segment in sorted(set(segments.values())):
-            write_segment(writer, segment, _of_segment(union, segments, segment), view, union, settings)
+            rows = _of_segment(union, segments, segment)
+            write_segment(writer, segment, rows, _documents(rows, view), _UnionVectors(union, rows, settings), settings)
         rooms = vis.derive_rooms(view.objects, view.places)
         writer.add("", "rooms", ".parquet", "rooms", partial(tables.write_table, tables.ROOMS, rooms))
         hidden = list(union.tombstones.values())
@@ -95,12 +100,62 @@ def write_bundle(
 
 @dataclass(slots=True)
 class SegmentRows:
-    """The rows of one segment, distinct and in canonical order."""
+    """The rows of one segment, distinct and in canonical order; they may lie in a file."""
 
-    exchanges: list[Exchange]
-    occurrences: list[Occurrence]
-    objects: list[PalaceObject]
-    claims: list[Claim]
+    exchanges: Sequence[Exchange]
+    occurrences: Sequence[Occurrence]
+    objects: Sequence[PalaceObject]
+    claims: Sequence[Claim]
+
+
+class SegmentVectors(Protocol):
+    """The recorded vectors of a segment's rows."""
+
+    def blocks(self, table: str, part: str) -> Iterable[F16]:
+        """[n, D] f2 a block: of a part of the objects, or of the claims, in their order. Raises BundleError."""
+        ...
+
+    def verbatim(self, key: bytes) -> bytes | None:
+        """The vector of a piece of verbatim text by the hash of the text; None where there is none."""
+        ...
+
+
+@dataclass(slots=True)
+class _UnionVectors:
+    """Vectors by the hashes of texts; see SegmentVectors."""
+
+    union: Union
+    segment: SegmentRows
+    settings: Settings
+
+    def blocks(self, table: str, part: str) -> Iterator[F16]:
+        rows = getattr(self.segment, table)
+        for start in range(0, len(rows), VECTOR_BLOCK_ROWS):
+            yield self._matrix(texts_of(rows[start : start + VECTOR_BLOCK_ROWS], part), part)
+
+    def verbatim(self, key: bytes) -> bytes | None:
+        return self.union.vectors.get(key)
+
+    def _matrix(self, texts: Sequence[str], part: str) -> F16:
+        matrix = np.zeros((len(texts), dim_of(self.settings)), dtype="<f2")
+        for i, text in enumerate(texts):
+            data = self.union.vectors.get(text_hash(text))
+            if data is None or len(data) != matrix.shape[1] * 2:
+                raise no_vector(part, text, matrix.shape[1])
+            matrix[i] = np.frombuffer(data, dtype="<f2")
+        return matrix
+
+
+def dim_of(settings: Settings) -> int:
+    """Numbers of a vector, 0 without an encoder."""
+    return int(settings.encoder["dim"]) if settings.encoder else 0
+
+
+def no_vector(part: str, text: str, dim: int) -> BundleError:
+    """The error of a row that was never embedded."""
+    return BundleError(
+        f"the {part} text {text[:60]!r} has no vector of {dim} numbers", hint="run the embedding stage to its end first"
+    )
 
 
 def _of_segment(union: Union, segments: dict[bytes, str], name: str) -> SegmentRows:
@@ -116,64 +171,68 @@ def _of_segment(union: Union, segments: dict[bytes, str], name: str) -> SegmentR
 
 
 def write_segment(
-    writer: BundleWriter, name: str, segment: SegmentRows, view: View, union: Union, settings: Settings
-) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
-    """Writes the files of one segment; returns the arrays of its `docs` and `sums`.
+    writer: BundleWriter,
+    name: str,
+    segment: SegmentRows,
+    docs: Mapping[str, npt.NDArray[Any]],
+    vectors: SegmentVectors,
+    settings: Settings,
+) -> dict[str, npt.NDArray[Any]]:
+    """Writes the files of one segment; returns the arrays of its `sums`.
 
-    `view` and `union` need to know the segment's own rows and vectors alone.
+    `docs` are the arrays of its documents. In memory are blocks of rows, of vectors and of postings.
     """
     folder = f"seg/{name}"
+    parts = settings.parts if settings.encoder else ()
     for table in (tables.EXCHANGES, tables.OCCURRENCES, tables.OBJECTS, tables.CLAIMS):
-        rows = getattr(segment, table.name)
-        writer.add(folder, table.name, ".parquet", table.name, partial(tables.write_table, table, rows))
-    for part in settings.parts if settings.encoder else ():
-        texts = [object_texts(row, (part,))[part] for row in segment.objects]
-        matrix = _vectors(texts, f"{part} text", union, settings)
-        writer.add(folder, f"distilled-{part}", ".f16", f"vectors:{part}", partial(write_vectors, matrix))
+        write = partial(tables.write_table, table, getattr(segment, table.name), sorted_already=True)
+        writer.add(folder, table.name, ".parquet", table.name, write)
+    for part in parts:
+        write = partial(_write_vectors, vectors.blocks("objects", part))
+        writer.add(folder, f"distilled-{part}", ".f16", f"vectors:{part}", write)
     if settings.encoder and settings.index.get("verbatim_vectors"):
-        matrix, places = verbatim_layer(segment.exchanges, union.vectors, int(settings.encoder["dim"]))
-        if len(matrix):
-            writer.add(folder, "verbatim", ".f16", VERBATIM_VECTORS, partial(write_vectors, matrix))
-            writer.add(folder, "verbatim-rows", ".arrays", VERBATIM_ROWS, partial(_write_arrays, places))
-    docs = _documents(segment, view)
+        _write_verbatim(writer, folder, segment.exchanges, vectors, dim_of(settings))
     if segment.claims:
-        _write_claims(writer, folder, segment.claims, docs["claim_row"], union, settings)
+        if settings.encoder:
+            write = partial(_write_vectors, vectors.blocks("claims", "claims"))
+            writer.add(folder, "claims", ".f16", CLAIM_VECTORS, write)
+        texts = (segment.claims[row].text for row in docs["claim_row"])
+        writer.add(f"{folder}/bm25", "claims", ".arrays", "bm25:claims", partial(write_field, texts))
     writer.add(folder, "docs", ".arrays", "docs", partial(_write_docs, docs))
-    rows = {table: getattr(segment, table) for table in SEGMENT_TABLES}
-    sums = segment_sums(rows, docs, settings.parts if settings.encoder else ())
+    sums = segment_sums({table: getattr(segment, table) for table in SEGMENT_TABLES}, docs, parts)
     writer.add(folder, "sums", ".arrays", "sums", partial(_write_arrays, sums))
-    shown = [segment.exchanges[row] for row in docs["exchange_row"]]
     for field_name in BM25_FIELDS:
-        texts = [field_text(field_name, row, view) for row in shown]
-        writer.add(f"{folder}/bm25", field_name, ".arrays", f"bm25:{field_name}", partial(_write_field, texts))
-    return docs, sums
+        write = partial(write_field, field_texts(field_name, segment, docs))
+        writer.add(f"{folder}/bm25", field_name, ".arrays", f"bm25:{field_name}", write)
+    return sums
 
 
-def _write_claims(
-    writer: BundleWriter,
-    folder: str,
-    claims: Sequence[Claim],
-    claim_row: npt.NDArray[Any],
-    union: Union,
-    settings: Settings,
+def _write_verbatim(
+    writer: BundleWriter, folder: str, exchanges: Sequence[Exchange], vectors: SegmentVectors, dim: int
 ) -> None:
-    """A vector for each claim of a segment that has any, and the words of those that show."""
-    if settings.encoder:
-        matrix = _vectors([row.text for row in claims], "claim", union, settings)
-        writer.add(folder, "claims", ".f16", CLAIM_VECTORS, partial(write_vectors, matrix))
-    texts = [claims[row].text for row in claim_row]
-    writer.add(f"{folder}/bm25", "claims", ".arrays", "bm25:claims", partial(_write_field, texts))
+    """The verbatim vectors of a segment that has any, and what they belong to."""
+    places = verbatim_places(exchanges, lambda key: len(vectors.verbatim(key) or b"") == 2 * dim)
+    if len(places["key"]):
+        found = (np.frombuffer(vectors.verbatim(key.tobytes()) or b"", "<f2")[None] for key in places["key"])
+        writer.add(folder, "verbatim", ".f16", VERBATIM_VECTORS, partial(_write_vectors, found))
+        writer.add(folder, "verbatim-rows", ".arrays", VERBATIM_ROWS, partial(_write_arrays, places))
 
 
-def field_text(name: str, exchange: Exchange, view: View) -> str:
-    """The text of a visible exchange that a BM25 field indexes."""
+def field_texts(name: str, segment: SegmentRows, docs: Mapping[str, npt.NDArray[Any]]) -> Iterator[str]:
+    """The text of each document that a BM25 field indexes."""
     if name == "verbatim":
-        return f"{exchange.user_text}\n{exchange.agent_text}"
-    if name == "title":
-        return view.places[exchange.exchange_id][0].title
-    row = view.objects.get(exchange.exchange_id)
-    if row is None:
-        return ""
+        for row in docs["exchange_row"]:
+            exchange = segment.exchanges[row]
+            yield f"{exchange.user_text}\n{exchange.agent_text}"
+    elif name == "title":
+        for row in docs["occ_row"][docs["occ_indptr"][:-1]]:
+            yield segment.occurrences[row].title
+    else:
+        for row in docs["object_row"]:
+            yield _object_text(name, segment.objects[row]) if row >= 0 else ""
+
+
+def _object_text(name: str, row: PalaceObject) -> str:
     if name == "core":
         return row.exchange_core
     if name == "context":
@@ -184,6 +243,7 @@ def field_text(name: str, exchange: Exchange, view: View) -> str:
 
 
 def _documents(segment: SegmentRows, view: View) -> dict[str, npt.NDArray[Any]]:
+    """What `documents.documents_of` must equal."""
     exchange_row = {row_hash(row): i for i, row in enumerate(segment.exchanges)}
     object_row = {row_hash(row): i for i, row in enumerate(segment.objects)}
     occurrence_row = {row_hash(row): i for i, row in enumerate(segment.occurrences)}
@@ -206,30 +266,20 @@ def _documents(segment: SegmentRows, view: View) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def _write_arrays(arrays: dict[str, npt.NDArray[Any]], path: Path) -> int:
+def _write_arrays(arrays: Mapping[str, npt.NDArray[Any]], path: Path) -> int:
     write_arrays(path, arrays)
     return 0
 
 
-def _vectors(texts: Sequence[str], what: str, union: Union, settings: Settings) -> npt.NDArray[np.float16]:
-    dim = int(settings.encoder["dim"]) if settings.encoder else 0
-    matrix = np.zeros((len(texts), dim), dtype="<f2")
-    for i, text in enumerate(texts):
-        data = union.vectors.get(text_hash(text))
-        if data is None or len(data) != 2 * dim:
-            raise BundleError(
-                f"the {what} {text[:60]!r} has no vector of {dim} numbers",
-                hint="run the embedding stage to its end first",
-            )
-        matrix[i] = np.frombuffer(data, dtype="<f2")
-    return matrix
+def _write_vectors(blocks: Iterable[F16], path: Path) -> int:
+    n_rows = 0
+    with path.open("wb") as file:
+        for block in blocks:
+            file.write(block.astype("<f2", copy=False).tobytes())
+            n_rows += len(block)
+    return n_rows
 
 
-def _write_docs(arrays: dict[str, npt.NDArray[Any]], path: Path) -> int:
+def _write_docs(arrays: Mapping[str, npt.NDArray[Any]], path: Path) -> int:
     write_arrays(path, arrays)
     return len(arrays["exchange_row"])
-
-
-def _write_field(texts: Sequence[str], path: Path) -> int:
-    write_arrays(path, build_field(texts))
-    return len(texts)

@@ -29,18 +29,21 @@ def merge(
     """Merges runs and bundles into the bundle `out` (which may be one of them); returns the `merge --json` record.
 
     `read_run` reads a finished run folder. With `reembed`, inputs of another encoder than the first's get its vectors
-    (`trust` loads that encoder whoever made it). Raises UsageError for a path that is neither, MergeRefused for
-    bundles that do not fit together, BundleError or ShardError for damaged ones, BundleChanged where another writer
-    switched `out` meanwhile.
+    (`trust` loads that encoder whoever made it), and `truncated` counts the texts that it cut then.
+
+    Raises UsageError for a path that is neither, MergeRefused for bundles that do not fit together, BundleError or
+    ShardError for damaged ones, BundleChanged where another writer switched `out` meanwhile.
     """
     started = time.monotonic()
     expected = current_digest(out)
     inputs = [_read(path, read_run) for path in paths]
+    n_cut = 0
     if reembed:
         from backfill.reembed import reembedded
 
-        inputs = reembedded(inputs, trust=trust)
-    return {**merge_inputs(inputs, out, {"kind": "merge"}, expected), "seconds": round(time.monotonic() - started, 3)}
+        inputs, n_cut = reembedded(inputs, trust=trust)
+    merged = merge_inputs(inputs, out, {"kind": "merge", "truncated": n_cut}, expected)
+    return {**merged, "truncated": n_cut, "seconds": round(time.monotonic() - started, 3)}
 
 
 def grow(bundle: Path, delta: Input, lineage: dict[str, Any], expected: str) -> dict[str, Any]:

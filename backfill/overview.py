@@ -7,9 +7,10 @@ occurrence and 150 a claim. `visibility` is the specification; a property test c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ import numpy.typing as npt
 
 from backfill import visibility as vis
 from backfill.ids import row_bytes
-from backfill.pieces import ID, Piece, hashed, ids_of, key_columns, numbers, tier_ranks
+from backfill.pieces import I32, ID, Piece, hashed, ids_of, key_columns, numbers, tier_ranks
 
 Ids = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _NO_TIME = np.iinfo(np.int64).max
+# Rows of 1 KB: 16 MB where each run has two.
+_RUNS_AT_ONCE = 8192
 
 
 @dataclass(slots=True)
@@ -35,11 +38,6 @@ class Keys:
     def of(self, piece: int) -> slice:
         """The rows of a piece."""
         return slice(int(self.starts[piece]), int(self.starts[piece + 1]))
-
-    def place(self, row: int) -> tuple[int, int]:
-        """(piece, position in it) of a row."""
-        piece = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return piece, row - int(self.starts[piece])
 
 
 @dataclass(slots=True)
@@ -74,13 +72,12 @@ def overview_of(pieces: Sequence[Piece], forgotten: Collection[bytes]) -> Overvi
     """Reads the key columns of all pieces. `forgotten` are the exchange ids of all tombstones."""
     exchanges = _simple_keys(pieces, "exchanges")
     objects = _simple_keys(pieces, "objects")
-    columns = [piece.columns("occurrences", key_columns("occurrences")) for piece in pieces]
-    occurrences = Keys(_starts([len(c["part"]) for c in columns]), _joined([ids_of(c["exchange_id"]) for c in columns]))
-    started = _joined([numbers(c["started_at"], np.int64, _NO_TIME) for c in columns])
+    places = _places(pieces)
+    occurrences = places.keys
     ids = np.unique(np.concatenate([exchanges.exchange_id, occurrences.exchange_id, objects.exchange_id]))
-    month, months = _months(ids, occurrences.exchange_id, started)
-    best = _best_occurrences(pieces, columns, occurrences)
-    del columns
+    month, months = _months(ids, occurrences.exchange_id, places.started)
+    best = _best_occurrences(pieces, places)
+    del places
     hidden = np.isin(ids, _id_array(forgotten))
     with_row = np.zeros(len(ids), np.bool_)
     with_row[np.searchsorted(ids, exchanges.exchange_id)] = True
@@ -93,6 +90,36 @@ def overview_of(pieces: Sequence[Piece], forgotten: Collection[bytes]) -> Overvi
         ids, month, months, shown, exchanges, occurrences, objects, claims, best & shown[at] if len(at) else best,
         claims_shown,
     )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Places:
+    """What decides between occurrences: `key` [N] S16 hashes their key, times are microseconds."""
+
+    keys: Keys
+    key: Ids
+    started: I64
+    version: npt.NDArray[np.int32]
+    records: npt.NDArray[np.int32]
+
+
+def _places(pieces: Sequence[Piece]) -> _Places:
+    """Columns of one piece are held at a time: their texts take more than all that is kept of them."""
+    found: list[tuple[Any, ...]] = []
+    for piece in pieces:
+        c = piece.columns("occurrences", key_columns("occurrences"))
+        found.append(
+            (
+                ids_of(c["exchange_id"]),
+                hashed(*(c[name] for name in ("agent", "session_id", "anchor", "part"))),
+                numbers(c["started_at"], np.int64, _NO_TIME),
+                numbers(c["scan_version"]),
+                numbers(c["n_records"]),
+            )
+        )
+    ids, key, started, version, records = zip(*found, strict=True) if found else [()] * 5
+    keys = Keys(_starts([len(one) for one in ids]), _joined(ids))
+    return _Places(keys, _joined(key), _joined(started, np.int64), _joined(version, I32), _joined(records, I32))
 
 
 def _simple_keys(pieces: Sequence[Piece], table: str) -> Keys:
@@ -118,65 +145,71 @@ def _month(day: int) -> str:
     return f"{moment.year:04d}-{moment.month:02d}"
 
 
-def _best_occurrences(pieces: Sequence[Piece], columns: Sequence[Any], keys: Keys) -> Bools:
+def _best_occurrences(pieces: Sequence[Piece], places: _Places) -> Bools:
     """Per key one row, the greatest by (scan_version, n_records, exchange_id, row bytes); none that was read again."""
-    n = len(keys.exchange_id)
-    version = _joined([numbers(c["scan_version"]) for c in columns], np.int32)
+    n = len(places.key)
     best = np.zeros(n, np.bool_)
-    candidates = (
-        np.flatnonzero(~_read_again(columns, version)) if n and version.min() != version.max() else np.arange(n)
-    )
-    if not len(candidates):
-        return best
-    names = ("agent", "session_id", "anchor", "part")
-    key = _joined([hashed(*(c[name] for name in names)) for c in columns])[candidates]
-    records = _joined([numbers(c["n_records"]) for c in columns], np.int32)[candidates]
-    ids = keys.exchange_id[candidates]
-    order = np.lexsort((ids, records, version[candidates], key))
-    last = np.append(key[order[1:]] != key[order[:-1]], True)
-    tops = order[last]
-    best[candidates[tops]] = True
-    # Rows that tie with their key's best in everything but their bytes stand right before it.
-    ends = np.flatnonzero(last)
-    before = ends[ends > 0]
-    tied = before[_ties(order, before, key, version[candidates], records, ids)]
-    for end in tied:
-        group = [int(order[end])]
-        at = int(end) - 1
-        while at >= 0 and _equal(order[at], order[end], key, version[candidates], records, ids):
-            group.append(int(order[at]))
-            at -= 1
-        rows = candidates[np.array(group)]
-        best[rows] = False
-        best[_greatest(pieces, "occurrences", keys, rows)] = True
+    rows = np.arange(n)
+    if n and places.version.min() != places.version.max():
+        rows = np.flatnonzero(~_read_again(pieces, places.version))
+    rank = (places.version[rows], places.records[rows], places.keys.exchange_id[rows])
+    best[_greatest(pieces, "occurrences", places.keys, rows, places.key[rows], *rank)] = True
     return best
 
 
-def _ties(order: I64, ends: I64, *columns: Any) -> Bools:
-    same = np.ones(len(ends), np.bool_)
-    for column in columns:
-        same &= column[order[ends]] == column[order[ends - 1]]
-    return same
+def _greatest(pieces: Sequence[Piece], table: str, keys: Keys, rows: I64, same: Any, *rank: Any) -> I64:
+    """Of rows with one value in `same` the greatest by (rank, row bytes); of copies the first.
+
+    `rows` [n] rise; `same` and the columns of `rank`, the first of which counts most, are [n] too.
+    """
+    if not len(rows):
+        return rows
+    order = np.lexsort((*rank[::-1], same))
+    beside = same[order[1:]] == same[order[:-1]]
+    tied = beside.copy()
+    for column in rank:
+        tied &= column[order[1:]] == column[order[:-1]]
+    run = np.cumsum(np.append(False, ~tied))  # rows of one run are equal in all but their bytes
+    tops = run[np.flatnonzero(np.append(~beside, True))]
+    top = np.searchsorted(tops, run)
+    of_top = tops[top] == run
+    return _by_bytes(pieces, table, keys, rows[order[of_top]], top[of_top])
 
 
-def _equal(a: Any, b: Any, *columns: Any) -> bool:
-    return all(column[a] == column[b] for column in columns)
+def _by_bytes(pieces: Sequence[Piece], table: str, keys: Keys, rows: I64, run: I64) -> I64:
+    """Of each run of rows (numbered from 0, together) the row whose bytes are greatest; of copies the first."""
+    starts = np.flatnonzero(np.append(True, run[1:] != run[:-1]))
+    sizes = np.diff(np.append(starts, len(rows)))
+    chosen: I64 = rows[starts].copy()
+    several = np.flatnonzero(sizes > 1)
+    # Pieces are sorted alike, so runs that follow each other in one lie together in the others, and are read together.
+    several = several[np.argsort(chosen[several], kind="stable")]
+    for at in range(0, len(several), _RUNS_AT_ONCE):
+        block = several[at : at + _RUNS_AT_ONCE]
+        members = np.concatenate([np.arange(starts[i], starts[i] + sizes[i]) for i in block])
+        members = members[np.argsort(rows[members], kind="stable")]
+        best: dict[int, bytes] = {}
+        for member, data in zip(members.tolist(), _bytes_of(pieces, table, keys, rows[members]), strict=True):
+            i = int(run[member])
+            if i not in best or data > best[i]:
+                best[i], chosen[i] = data, rows[member]
+    return chosen
 
 
-def _greatest(pieces: Sequence[Piece], table: str, keys: Keys, rows: I64) -> int:
-    """The row whose bytes are greatest; of copies the first."""
+def _bytes_of(pieces: Sequence[Piece], table: str, keys: Keys, rows: I64) -> Iterator[bytes]:
+    """The bytes of rising rows."""
+    bounds = np.searchsorted(rows, keys.starts)
+    for number, (start, end) in enumerate(pairwise(bounds.tolist())):
+        if end > start:
+            positions = rows[start:end] - int(keys.starts[number])
+            yield from map(row_bytes, pieces[number].each(table, positions))
 
-    def data(row: int) -> bytes:
-        piece, position = keys.place(row)
-        return row_bytes(pieces[piece].rows(table, [position])[0])
 
-    return max(sorted(int(r) for r in rows), key=lambda r: (data(r), -r))
-
-
-def _read_again(columns: Sequence[Any], version: npt.NDArray[np.int32]) -> Bools:
+def _read_again(pieces: Sequence[Piece], version: npt.NDArray[np.int32]) -> Bools:
     """Rows for which a higher scan_version has a row of the same session and source that ends at or after them."""
-    session = _joined([hashed(c["agent"], c["session_id"], c["source"]) for c in columns])
-    ends = _joined([numbers(c["byte_end"], np.int64) for c in columns], np.int64)
+    columns = (piece.columns("occurrences", ("agent", "session_id", "source", "byte_end")) for piece in pieces)
+    found = [(hashed(c["agent"], c["session_id"], c["source"]), numbers(c["byte_end"], np.int64)) for c in columns]
+    session, ends = _joined([one for one, _ in found]), _joined([one for _, one in found], np.int64)
     _, code = np.unique(session, return_inverse=True)
     reach = np.full(int(code.max()) + 1, -1, np.int64)
     again = np.zeros(len(version), np.bool_)
@@ -189,28 +222,24 @@ def _read_again(columns: Sequence[Any], version: npt.NDArray[np.int32]) -> Bools
 
 def _claims(pieces: Sequence[Piece], ids: Ids, shown: Bools, forgotten: Collection[bytes]) -> tuple[Keys, Bools]:
     """Keys of claims (by the least exchange that each names) and which of them show."""
-    columns = [piece.columns("claims", key_columns("claims")) for piece in pieces]
-    counts = [len(c["window"]) for c in columns]
-    if not sum(counts):
-        return Keys(_starts(counts), np.empty(0, ID)), np.empty(0, np.bool_)
-    named = [ids_of(c["exchange_ids"].flatten()) for c in columns]
-    sizes = _joined([np.diff(c["exchange_ids"].offsets.to_numpy()) for c in columns], np.int64)
-    flat = _joined(named)
-    first = np.cumsum(np.append(0, sizes))[:-1]
-    keys = Keys(_starts(counts), flat[first])  # exchange_ids are sorted: the first is the least
+    found = [_claim_columns(piece) for piece in pieces]
+    starts = _starts([len(one.claim_id) for one in found])
+    if not starts[-1]:
+        return Keys(starts, np.empty(0, ID)), np.empty(0, np.bool_)
+    flat = _joined([one.named for one in found])
+    first = np.cumsum(np.append(0, _joined([one.sizes for one in found])))[:-1]
+    keys = Keys(starts, flat[first])  # exchange_ids are sorted: the first is the least
     at = np.minimum(np.searchsorted(ids, flat), max(len(ids) - 1, 0))
     visible = (ids[at] == flat) & shown[at] if len(ids) else np.zeros(len(flat), np.bool_)
     gone = np.isin(flat, _id_array(forgotten))
     wanted = np.logical_or.reduceat(visible, first) & ~np.logical_or.reduceat(gone, first)
-    window = _joined([hashed(c["session_id"], c["source"], c["window"]) for c in columns])
-    prints = [c["fingerprint"].to_pylist() for c in columns]
-    rank_of = {name: i for i, name in enumerate(sorted({name for found in prints for name in found}))}
+    rank_of = {name: i for i, name in enumerate(sorted({name for one in found for name in one.prints}))}
     rank = (
-        np.concatenate([numbers(c["reading"]) for c in columns]),
-        np.concatenate([tier_ranks(c["tier"]) for c in columns]),
-        np.concatenate([numbers(c["generation"]) for c in columns]),
-        np.array([rank_of[name] for found in prints for name in found], np.int64),
+        *(_joined([one.rank[:, column] for one in found]) for column in range(3)),
+        _joined([np.array([rank_of[name] for name in one.prints], np.int64)[one.print_of] for one in found]),
     )
+    window, claim_id = _joined([one.window for one in found]), _joined([one.claim_id for one in found])
+    del found
     order = np.lexsort((*rank[::-1], window))
     last = np.flatnonzero(np.append(window[order[1:]] != window[order[:-1]], True))
     group = np.searchsorted(last, np.arange(len(order)))
@@ -220,29 +249,40 @@ def _claims(pieces: Sequence[Piece], ids: Ids, shown: Bools, forgotten: Collecti
         equal &= column[order] == column[tops]
     is_best = np.zeros(len(order), np.bool_)
     is_best[order] = equal
-    claim_id = _joined([ids_of(c["claim_id"]) for c in columns])
-    return keys, _distinct_claims(pieces, keys, np.flatnonzero(wanted & is_best), claim_id, rank[1:])
+    rows = np.flatnonzero(wanted & is_best)
+    distinct = np.zeros(len(order), np.bool_)
+    distinct[_greatest(pieces, "claims", keys, rows, claim_id[rows], *(column[rows] for column in rank[1:]))] = True
+    return keys, distinct
 
 
-def _distinct_claims(pieces: Sequence[Piece], keys: Keys, rows: I64, claim_id: Ids, rank: Sequence[Any]) -> Bools:
-    """Of equal claims the greatest by (tier, generation, fingerprint, row bytes)."""
-    shown = np.zeros(len(claim_id), np.bool_)
-    if not len(rows):
-        return shown
-    order = rows[np.lexsort((*(column[rows] for column in rank[::-1]), claim_id[rows]))]
-    last = np.append(claim_id[order[1:]] != claim_id[order[:-1]], True)
-    shown[order[last]] = True
-    ends = np.flatnonzero(last)
-    ends = ends[ends > 0]
-    for end in ends[_ties(order, ends, claim_id, *rank)]:
-        at, top = int(end) - 1, order[end]
-        group = [int(top)]
-        while at >= 0 and _equal(order[at], top, claim_id, *rank):
-            group.append(int(order[at]))
-            at -= 1
-        shown[group] = False
-        shown[_greatest(pieces, "claims", keys, np.array(group))] = True
-    return shown
+@dataclass(slots=True)
+class _ClaimColumns:
+    """What decides between the claims of a piece: `rank` [N, 3] i8 has reading, tier and generation.
+
+    `named` are the exchange ids of all claims, `sizes` [N] how many each has; `print_of` [N] indexes `prints`.
+    """
+
+    claim_id: Ids
+    named: Ids
+    sizes: I64
+    window: Ids
+    rank: I64
+    prints: list[str]
+    print_of: I64
+
+
+def _claim_columns(piece: Piece) -> _ClaimColumns:
+    c = piece.columns("claims", key_columns("claims"))
+    prints, print_of = np.unique(np.array(c["fingerprint"].to_pylist(), object), return_inverse=True)
+    return _ClaimColumns(
+        ids_of(c["claim_id"]),
+        ids_of(c["exchange_ids"].flatten()),
+        np.diff(c["exchange_ids"].offsets.to_numpy()).astype(np.int64),
+        hashed(c["session_id"], c["source"], c["window"]),
+        np.stack([numbers(c["reading"], np.int64), tier_ranks(c["tier"]), numbers(c["generation"])], axis=1),
+        prints.tolist(),
+        print_of.reshape(-1),
+    )
 
 
 def _starts(counts: Sequence[int]) -> I64:

@@ -7,7 +7,7 @@ merge holds a few hundred bytes an exchange and one segment's rows at a time. De
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -67,6 +67,10 @@ class Piece(Protocol):
         """The rows at the positions, in their order."""
         ...
 
+    def each(self, table: str, positions: npt.NDArray[np.int64]) -> Iterator[Any]:
+        """The rows at rising positions, a row group in memory at a time."""
+        ...
+
     def vectors(self, part: str) -> Any:
         """[N, D] f2 of a part of the objects, of `claims`, or of `verbatim`; None where there are none."""
         ...
@@ -123,26 +127,30 @@ class FilePiece:
 
     def rows(self, table: str, positions: Positions) -> list[Any]:
         """See Piece. Reads only the row groups that hold the positions."""
+        order = np.argsort(np.asarray(positions, np.int64), kind="stable")
+        out: list[Any] = [None] * len(order)
+        for place, row in zip(order, self.each(table, np.asarray(positions, np.int64)[order]), strict=True):
+            out[place] = row
+        return out
+
+    def each(self, table: str, positions: npt.NDArray[np.int64]) -> Iterator[Any]:
+        """See Piece. Reads only the row groups that hold the positions."""
         if not len(positions):
-            return []
+            return
         self._compare(table)
         self._check_schema(table, tables.TABLES[table].schema.names)
         file = self._file(table)
         starts = np.cumsum([0] + [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
-        order = np.argsort(np.asarray(positions), kind="stable")
-        wanted = np.asarray(positions)[order]
-        out: list[Any] = [None] * len(wanted)
         at = 0
-        while at < len(wanted):
-            group = int(np.searchsorted(starts, wanted[at], side="right")) - 1
-            end = int(np.searchsorted(wanted, starts[group + 1]))
-            data = file.read_row_group(group).take(pa.array(wanted[at:end] - starts[group]))
-            for place, row in zip(order[at:end], tables.from_arrow(tables.TABLES[table], data), strict=True):
-                out[place] = row
+        while at < len(positions):
+            group = int(np.searchsorted(starts, positions[at], side="right")) - 1
+            end = int(np.searchsorted(positions, starts[group + 1]))
+            data = file.read_row_group(group).take(pa.array(positions[at:end] - starts[group]))
+            rows = tables.from_arrow(tables.TABLES[table], data)
+            if table == "exchanges" and self.check is not None:
+                self.check(rows)
+            yield from rows
             at = end
-        if table == "exchanges" and self.check is not None:
-            self.check(out)
-        return out
 
     def vectors(self, part: str) -> Any:
         """See Piece."""
@@ -263,6 +271,11 @@ class MemoryPiece:
         """See Piece."""
         rows = self._all(table)
         return [rows[int(at)] for at in positions]
+
+    def each(self, table: str, positions: npt.NDArray[np.int64]) -> Iterator[Any]:
+        """See Piece."""
+        rows = self._all(table)
+        return (rows[at] for at in positions.tolist())
 
     def vectors(self, part: str) -> Any:
         """See Piece."""

@@ -1,6 +1,7 @@
 """`merge --reembed`: vectors of one encoder for inputs that were embedded with several.
 
-The first input's encoder is taken, from its own files; texts that it has a vector for already are not encoded again.
+The first input's encoder is taken, from its own files; texts that it has a vector for already are not encoded again,
+for they were counted where they were cut. Inputs that are embedded again are in memory whole, and the first with them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from backfill.embedders.base import Embedder
 
 
-def reembedded(inputs: Sequence[Input], *, trust: bool) -> list[Input]:
-    """The inputs with the first one's encoder, parts and vectors. Raises MergeRefused where it may not be loaded."""
+def reembedded(inputs: Sequence[Input], *, trust: bool) -> tuple[list[Input], int]:
+    """The inputs with the first one's encoder, parts and vectors, and how many of the texts that it read it cut.
+
+    Raises MergeRefused where it may not be loaded.
+    """
     first = inputs[0]
     fits = [
         (canonical_json(one.settings.encoder), one.settings.parts)
@@ -33,7 +37,8 @@ def reembedded(inputs: Sequence[Input], *, trust: bool) -> list[Input]:
         for one in inputs
     ]
     if all(fits):
-        return list(inputs)
+        return list(inputs), 0
+    n_cut = 0
     known = Input(first.name, first.whole(), first.settings, first.encoder_files)
     out = [first]
     for one, fit in zip(inputs[1:], fits[1:], strict=True):
@@ -43,21 +48,23 @@ def reembedded(inputs: Sequence[Input], *, trust: bool) -> list[Input]:
         settings = replace(one.settings, encoder=first.settings.encoder, parts=first.settings.parts)
         union = replace(one.whole(), vectors={})
         if first.settings.encoder is not None:
-            _fill(union, known, trust=trust)
+            n_cut += _fill(union, known, trust=trust)
         out.append(Input(one.name, union, settings, first.encoder_files))
-    return out
+    return out, n_cut
 
 
-def _fill(union: Union, first: Input, *, trust: bool) -> None:
-    """Gives every text of the union that has none a vector of the first input's encoder."""
+def _fill(union: Union, first: Input, *, trust: bool) -> int:
+    """Gives every text of the union that has none a vector of the first input's encoder; returns how many it cut."""
     texts = {text_hash(text): text for text in _texts(union, first.settings)}
     missing = [text for key, text in texts.items() if key not in union.vectors and key not in first.union.vectors]
     for key in texts:
         if key in first.union.vectors and key not in union.vectors:
             union.vectors[key] = first.union.vectors[key]
-    if missing:
-        encoder = _encoder(first, trust=trust)
-        union.add_vectors(missing, embed_texts(encoder, missing))
+    if not missing:
+        return 0
+    encoder = _encoder(first, trust=trust)
+    union.add_vectors(missing, embed_texts(encoder, missing))
+    return encoder.truncated()
 
 
 def _texts(union: Union, settings: Settings) -> Iterator[str]:

@@ -74,8 +74,8 @@ def sort_rows(table: str, rows: Iterable[Row]) -> list[Any]:
     return [rows[at] for at in canonical_order(table, rows)]
 
 
-def canonical_order(table: str, rows: Sequence[Row]) -> list[int]:
-    """Positions of the distinct rows in the order of `sort_rows`.
+def canonical_order(table: str, rows: Sequence[Row]) -> array[int]:
+    """Positions of the distinct rows in the order of `sort_rows`; of copies that of the first.
 
     Rows may lie elsewhere: of any sequence but a list, the keys of RUN_ROWS at the most are held, whose order is merged
     with that of the others.
@@ -89,14 +89,16 @@ def canonical_order(table: str, rows: Sequence[Row]) -> list[int]:
     else:
         runs = [_sorted_run(key, rows, start) for start in range(0, len(rows), RUN_ROWS)]
         keyed = heapq.merge(*(((key(rows[at]), at) for at in run) for run in runs))
-    order: list[int] = []
+    order = array("q")
     for _, tied in groupby(keyed, itemgetter(0)):
         same = [at for _, at in tied]
         if len(same) == 1:  # the bytes of a row are made only where they decide something
             order.append(same[0])
         else:
-            distinct = {row_bytes(rows[at]): at for at in same}
-            order += [distinct[data] for data in sorted(distinct)]
+            distinct: dict[bytes, int] = {}
+            for at in same:
+                distinct.setdefault(row_bytes(rows[at]), at)
+            order.extend(distinct[data] for data in sorted(distinct))
     return order
 
 

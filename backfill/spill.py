@@ -11,16 +11,19 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Generic, TypeVar, overload
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar, overload
 
 import msgspec
 
-from backfill.types import Exchange, LedgerRow, Occurrence, Row
+from backfill.types import Claim, Exchange, LedgerRow, Occurrence, PalaceObject, Row
 
 BUDGET_BYTES = 12 << 20
 _PLACES_BUDGET_BYTES = 4 << 20
 _OCCURRENCE_BYTES = 600
 _LEDGER_BYTES = 250
+_OBJECT_BYTES = 2_000
+_CLAIM_BYTES = 800
 _BLOCK_BYTES = 1 << 20
 R = TypeVar("R", bound=Row)
 
@@ -28,9 +31,13 @@ R = TypeVar("R", bound=Row)
 class SpilledRows(Sequence[R], Generic[R]):
     """A growing sequence of rows of one kind, of which about `budget_bytes` stay in memory; `size_of` estimates one."""
 
-    def __init__(self, kind: type[R], size_of: Callable[[R], int], budget_bytes: int) -> None:
+    def __init__(
+        self, kind: type[R], size_of: Callable[[R], int], budget_bytes: int, folder: Path | None = None
+    ) -> None:
+        """The file lies in `folder`, or where temporary files lie."""
         self._size_of = size_of
         self._budget = budget_bytes
+        self._folder = folder
         self._held: list[R] = []
         self._held_bytes = 0
         self._file: IO[bytes] | None = None
@@ -91,7 +98,7 @@ class SpilledRows(Sequence[R], Generic[R]):
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=_BLOCK_BYTES)  # noqa: SIM115  (closed with its rows)
+            self._file = tempfile.TemporaryFile(buffering=_BLOCK_BYTES, dir=self._folder)  # noqa: SIM115  (closed with its rows)
             weakref.finalize(self, self._file.close)
         end = self._ends[-1]
         for row in self._held:
@@ -101,6 +108,40 @@ class SpilledRows(Sequence[R], Generic[R]):
             self._ends.append(end)
         self._file.flush()
         self._held, self._held_bytes = [], 0
+
+
+class Ordered(Sequence[R], Generic[R]):
+    """Rows in another order: the row at a place is that of `rows` at the position which `order` has there."""
+
+    def __init__(self, rows: Sequence[R], order: Sequence[int]) -> None:
+        self._rows = rows
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, at: int) -> R: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[R]: ...
+    def __getitem__(self, at: int | slice) -> R | list[R]:
+        if isinstance(at, slice):
+            return [self._rows[i] for i in self._order[at]]
+        return self._rows[self._order[at]]
+
+    def __iter__(self) -> Iterator[R]:
+        return (self._rows[i] for i in self._order)
+
+
+def rows_of_table(table: str, folder: Path) -> SpilledRows[Any]:
+    """Rows of a table of a segment, whose file would lie in `folder`. Raises KeyError for another table."""
+    budgets: dict[str, tuple[type[Any], Callable[[Any], int], int]] = {
+        "exchanges": (Exchange, _exchange_bytes, BUDGET_BYTES),
+        "occurrences": (Occurrence, lambda _: _OCCURRENCE_BYTES, _PLACES_BUDGET_BYTES),
+        "objects": (PalaceObject, lambda _: _OBJECT_BYTES, BUDGET_BYTES),
+        "claims": (Claim, lambda _: _CLAIM_BYTES, _PLACES_BUDGET_BYTES),
+    }
+    return SpilledRows(*budgets[table], folder)
 
 
 def exchange_rows(budget_bytes: int = BUDGET_BYTES) -> SpilledRows[Exchange]:

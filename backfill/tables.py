@@ -205,13 +205,14 @@ def from_arrow(table: Table, data: pa.Table) -> list[Any]:
     return rows_of(table.name, columns)
 
 
-def write_table(table: Table, rows: Iterable[Row], path: Path) -> int:
+def write_table(table: Table, rows: Iterable[Row], path: Path, *, sorted_already: bool = False) -> int:
     """Writes distinct rows in canonical order as Parquet (zstd 3); returns how many. Not fsynced.
 
-    One row group is in memory at a time beside `rows`, which may be a sequence that lies in a file.
+    One row group is in memory at a time beside `rows`, which may be a sequence that lies in a file. `sorted_already`:
+    they are distinct and in that order.
     """
     rows = rows if isinstance(rows, Sequence) else list(rows)
-    order = canonical_order(table.name, rows)
+    order: Sequence[int] = range(len(rows)) if sorted_already else canonical_order(table.name, rows)
     with pq.ParquetWriter(
         path,
         table.schema,

@@ -48,7 +48,10 @@ def text_keys(texts: Iterable[str]) -> npt.NDArray[np.uint64]:
     """[N] u8: the first eight bytes of each text's hash."""
     import numpy as np
 
-    return np.frombuffer(b"".join(text_hash(text)[:8] for text in texts), "<u8")
+    keys = bytearray()  # joining would hold a bytes object for each
+    for text in texts:
+        keys += text_hash(text)[:8]
+    return np.frombuffer(bytes(keys), "<u8")
 
 
 @dataclass(slots=True)

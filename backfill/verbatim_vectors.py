@@ -11,9 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from backfill.chunks import verbatim_chunks
 from backfill.pieces import Piece
-from backfill.union import Union, text_hash
 
 
 class VerbatimVectors:
@@ -25,29 +23,22 @@ class VerbatimVectors:
         self._matrices = [matrix for _, matrix in found if matrix is not None]
         self._hashes = [piece.text_hashes() for piece in self._pieces]
         keys = [piece.text_keys("verbatim") for piece in self._pieces]
-        starts = np.cumsum([0, *map(len, keys)])
+        self._starts = np.cumsum([0, *map(len, keys)])
         joined = np.concatenate([np.zeros(0, np.uint64), *keys])
         self._order = np.argsort(joined, kind="stable")
         self._keys = joined[self._order]
-        self._starts = starts
 
-    def give(self, union: Union) -> None:
-        """Puts the vectors of the union's exchanges, as far as there are any, among its vectors."""
-        if not len(self._keys):
-            return
-        wanted = {text_hash(text) for row in union.exchanges.values() for text in verbatim_chunks(row)}
-        for key in wanted:
-            first = int.from_bytes(key[:8], "little")
-            low = np.searchsorted(self._keys, np.uint64(first))
-            high = np.searchsorted(self._keys, np.uint64(first), side="right")
-            for at in self._order[low:high].tolist():
-                self._take(union, key, at)
+    def find(self, key: bytes) -> bytes | None:
+        """The vector of a text by its hash, of several the bytewise greatest; None where there is none."""
+        first = np.uint64(int.from_bytes(key[:8], "little"))
+        low, high = np.searchsorted(self._keys, first), np.searchsorted(self._keys, first, side="right")
+        return max((data for at in self._order[low:high].tolist() if (data := self._at(key, at))), default=None)
 
-    def _take(self, union: Union, key: bytes, at: int) -> None:
+    def _at(self, key: bytes, at: int) -> bytes:
         number = int(np.searchsorted(self._starts, at, side="right")) - 1
         row = at - int(self._starts[number])
         if self._hashes[number][row].tobytes() != key:
-            return
+            return b""
         self._pieces[number].compare_vectors("verbatim")
-        data = self._matrices[number][row].tobytes()
-        union.vectors[key] = max(data, union.vectors.get(key, b""))
+        data: bytes = self._matrices[number][row].tobytes()
+        return data

@@ -1,16 +1,21 @@
-"""What a merge takes in memory, up to a million exchanges: two lines, and what they say of five million.
+"""What a merge takes in memory, up to a million exchanges: lines through what was measured, and five million by them.
 
-    python -m bench.merge_memory --rows 100000 300000 1000000 --month 2500 5000 10000      # by hand, minutes
+    python -m bench.merge_memory --rows 100000 300000 --overlap 10000 100000 --month 10000 50000      # by hand, minutes
+    python -m bench.merge_memory --overlap 1000000 --prepare      # makes the two bundles; without it, merges them
 
-Memory is what grows with all rows (their keys), and what grows with one segment (its rows while it is composed):
+Memory grows with all rows (their keys), and with the rows of the greatest segment (some numbers for each):
 
-* `--rows N`: two bundles of disjoint years with N exchanges together, every segment taken over whole. They are copies
-  of the parts of `bench/merge.py` under other ids and sessions, so that a million take minutes; their BM25 files are
-  filler of the right size. The time of the merge stands beside `cp` and fsync of the same bytes.
-* `--month N`: two bundles of one month with N exchanges together, whose segment is composed from the rows of both.
+* `--rows N`: two bundles of disjoint years with N exchanges together, every segment taken over whole. The time of the
+  merge stands beside `cp` and fsync of the same bytes.
+* `--overlap N`: two bundles with N exchanges together, of which a tenth is in both, over the same 24 months: every
+  segment is composed from the rows of both.
+* `--month N`: two bundles of one month with N exchanges together, whose segment is composed.
 
-Peak is the greatest anonymous memory (RssAnon, looked at every 20 ms) of a process that does nothing else; what is
-mapped from files beside it can be dropped at will, and is printed as `resident`.
+Bundles are copies of smaller ones under other ids and sessions, so that a million take minutes; where segments are
+taken over their BM25 files are filler of the right size, which a merge that composes does not read. Peak is the
+greatest anonymous memory (RssAnon, looked at every 20 ms) of a process that does nothing else; what is mapped from
+files beside it can be dropped at will, and is printed as `resident`. `--folder` says where bundles lie: about 6 KB an
+exchange, and as much again for the result.
 """
 
 from __future__ import annotations
@@ -125,23 +130,57 @@ def _arrays(role: str, arrays: dict[str, Any], copies: int) -> dict[str, Any]:
     return out
 
 
-def months(n: int, out: Path) -> list[Path]:
+def one_month(n: int, out: Path) -> list[Path]:
     """Two bundles of n / 2 exchanges each, every one of the same month."""
-    halves: list[list[Any]] = [[], []]
-    for number, (rows, places, objects, vectors) in enumerate(Corpus(n).sessions()):
-        same = [replace(p, started_at=FIRST_MONTH_US + k, ended_at=FIRST_MONTH_US + k) for k, p in enumerate(places)]
-        halves[number % 2].append((rows, same, objects, vectors))
-    paths = [out / "a", out / "b"]
-    for path, half in zip(paths, halves, strict=True):
-        write_union(half, path)
+    base = CACHE / f"month-v1-{BASE}"
+    paths = []
+    for name in ("a", "b"):
+        if not (base / name / "manifest.json").is_file():
+            _write_month(base)
+        paths.append(out / name)
+        multiplied(base / name, n // BASE, paths[-1])
     return paths
 
 
-def measured(name: str, n: int, make: Callable[[int, Path], Sequence[Path]]) -> dict[str, float]:
-    """Makes two bundles, copies them, merges them in a child, and says what both took."""
-    folder = CACHE / f"memory-{name}-{n}"
-    shutil.rmtree(folder, ignore_errors=True)
-    paths = make(n, folder)
+def _write_month(base: Path) -> None:
+    halves: list[list[Any]] = [[], []]
+    for number, (rows, places, objects, vectors) in enumerate(Corpus(BASE).sessions()):
+        same = [replace(p, started_at=FIRST_MONTH_US + k, ended_at=FIRST_MONTH_US + k) for k, p in enumerate(places)]
+        halves[number % 2].append((rows, same, objects, vectors))
+    for name, half in zip(("a", "b"), halves, strict=True):
+        write_union(half, base / name)
+
+
+def _pair(kinds: Sequence[str], n: int, out: Path) -> list[Path]:
+    paths = []
+    for kind in kinds:
+        paths.append(out / kind)
+        multiplied(part(BASE, kind), n // BASE, paths[-1])
+    return paths
+
+
+CASES: dict[str, Callable[[int, Path], Sequence[Path]]] = {
+    "rows": partial(_pair, ("early", "late")),
+    "overlap": partial(_pair, ("even", "odd")),
+    "month": one_month,
+}
+
+
+def measured(name: str, n: int, cache: Path, prepare: bool) -> dict[str, float]:
+    """Makes two bundles, copies them, merges them in a child, and says what both took; with `prepare` makes them alone.
+
+    Bundles that were prepared are used, and deleted after.
+    """
+    folder = cache / f"memory-{name}-{n}"
+    started = time.perf_counter()
+    if not (folder / "made").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        CASES[name](n, folder)
+        (folder / "made").touch()
+        print(f"{name:<7} {n:>10,} exchanges: made in {time.perf_counter() - started:.0f} s", flush=True)
+    if prepare:
+        return {}
+    paths = sorted(path for path in folder.iterdir() if path.is_dir())
     copied_s = 0.0
     for path in paths:
         started = time.perf_counter()
@@ -154,21 +193,12 @@ def measured(name: str, n: int, make: Callable[[int, Path], Sequence[Path]]) -> 
     n_bytes = sum(p.stat().st_size for p in (folder / "out").rglob("*") if p.is_file())
     shutil.rmtree(folder)
     print(
-        f"{name:<6} {n:>10,} exchanges: {found['peak_mb']:8,.0f} MB ({found['resident_mb']:,.0f} resident); "
-        f"merge {found['seconds']:.1f} s ({found['cpu_s']:.1f} of CPU), cp + fsync {copied_s:.1f} s of "
+        f"{name:<7} {n:>10,} exchanges: {found['peak_mb']:8,.0f} MB ({found['resident_mb']:,.0f} resident); "
+        f"merge {found['seconds']:.1f} s ({found['cpu_s']:.1f} of CPU), cp + fsync {copied_s:.1f} s, result "
         f"{n_bytes / 1e6:,.0f} MB",
         flush=True,
     )
     return found
-
-
-def years(n: int, out: Path) -> list[Path]:
-    """Two bundles of disjoint years with n exchanges together."""
-    paths = []
-    for kind in ("early", "late"):
-        paths.append(out / kind)
-        multiplied(part(BASE, kind), n // BASE, paths[-1])
-    return paths
 
 
 def child(paths: Sequence[Path]) -> dict[str, float]:
@@ -195,24 +225,28 @@ def child(paths: Sequence[Path]) -> dict[str, float]:
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="*", type=int, default=[], metavar="N")
-    parser.add_argument("--month", nargs="*", type=int, default=[], metavar="N")
+    for name in CASES:
+        parser.add_argument(f"--{name}", nargs="*", type=int, default=[], metavar="N", help=f"multiples of {BASE:,}")
+    parser.add_argument("--prepare", action="store_true", help="make the bundles and keep them for a later merge")
+    parser.add_argument("--folder", type=Path, default=CACHE, metavar="DIR")
     parser.add_argument("--child", nargs=3, type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     os.environ["XDG_STATE_HOME"] = str(CACHE / "state")
     if args.child:
         print(json.dumps(child(args.child)))
         return 0
-    rows = {n: measured("rows", n, years)["peak_mb"] for n in args.rows}
-    month = {n: measured("month", n, months)["peak_mb"] for n in args.month}
-    if len(rows) > 1 and len(month) > 1:
-        by_row, base = np.polyfit(list(rows), list(rows.values()), 1)
-        by_member, _ = np.polyfit(list(month), list(month.values()), 1)
-        total = base + by_row * FIVE_MILLION + by_member * FIVE_MILLION / MONTHS
-        print(
-            f"{by_row * 1e6:,.0f} bytes an exchange in all, {by_member * 1e6:,.0f} more one of the greatest segment; "
-            f"5,000,000 in {MONTHS} months: {total:,.0f} MB"
-        )
+    peaks: dict[str, dict[int, float]] = {}
+    for name in CASES:
+        found = {n: measured(name, n, args.folder, args.prepare) for n in getattr(args, name)}
+        peaks[name] = {n: one["peak_mb"] for n, one in found.items() if one}
+    for name in ("rows", "overlap"):
+        if len(peaks[name]) > 1:
+            slope, base = np.polyfit(list(peaks[name]), list(peaks[name].values()), 1)
+            total = base + slope * FIVE_MILLION
+            print(f"{name}: {slope * 1e6:,.0f} bytes an exchange; {FIVE_MILLION:,} in {MONTHS} months: {total:,.0f} MB")
+    if len(peaks["month"]) > 1:
+        slope, _ = np.polyfit(list(peaks["month"]), list(peaks["month"].values()), 1)
+        print(f"month: {slope * 1e6:,.0f} bytes an exchange of the greatest segment")
     return 0
 
 

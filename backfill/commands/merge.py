@@ -28,4 +28,6 @@ def run(args: argparse.Namespace) -> int:
             f"{record['out']}: {record['exchanges']:,} exchanges ({record['added']:,} added to the first input), "
             f"logical digest {record['logical_digest'][:16]}, {record['seconds']:.1f} s"
         )
+        if record["truncated"]:
+            print(f"{record['truncated']:,} texts were longer than the encoder reads, and were cut for their vectors")
     return 0
