@@ -238,8 +238,9 @@ def cannot(configuration: Configuration, scores: Scores, results: Mapping[str, R
     wants_vectors = any(s.kind in ("vector", "hnsw") for s in configuration.signals)
     if (wants_vectors or configuration.product.endswith("vector")) and not scores.has_vectors:
         return "the bundle has no encoder"
-    empty = [t for s in configuration.signals if s.kind != "stock" for t in s.texts if not scores.has_text(t)]
-    return f"no exchange has a text for {empty[0]}" if empty else ""
+    # A signal is what its texts give together: objects without a context still have the vectors of their cores.
+    empty = [s.texts for s in configuration.signals if s.kind != "stock" and not any(map(scores.has_text, s.texts))]
+    return f"no exchange has a text for {' or '.join(empty[0])}" if empty else ""
 
 
 def _compare(pairs: Sequence[tuple[Result, Result]], margin: float) -> list[Comparison]:

@@ -209,6 +209,35 @@ def test_claims_and_objects_of_a_set_stand_beside_its_exchanges(
     assert (hit.exchange_core, hit.specific_context) == ("Raised the limit of the image cache.", "image_limit to 42")
 
 
+@pytest.mark.usefixtures("words_encoder")
+def test_objects_without_a_context_are_measured_by_what_they_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder, grid = small_set(tmp_path / "set"), tmp_path / "grid.yaml"
+    rows = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["exchange_core"] = row["user"]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    grid.write_text(
+        "main: [stock-bm25, both, context-only]\n"
+        "configurations:\n"
+        '  - {name: stock-bm25, signals: ["stock"]}\n'
+        '  - {name: both, signals: ["vector core,context"]}\n'
+        '  - {name: context-only, signals: ["vector context"]}\n'
+    )
+    words = [
+        "--corpus",
+        str(folder),
+        "--out",
+        str(tmp_path / "out"),
+        "--grid",
+        str(grid),
+        "--cache",
+        str(tmp_path / "c"),
+    ]
+    tree = run_eval(capsys, *words)
+    assert {c["name"]: c["mrr"] for c in tree["configurations"]} == {"stock-bm25": 1.0, "both": 1.0}
+    assert tree["skipped"] == [{"name": "context-only", "reason": "no exchange has a text for context"}]
+
+
 @pytest.mark.parametrize("words", [[], ["--corpus", "x", "--queries", "y"], ["bundle"], ["bundle", "--queries", "q"]])
 def test_options_that_do_not_fit_are_bad_usage(words: list[str], capsys: pytest.CaptureFixture[str]):
     assert main(["eval", *words, "--json"]) == 2
