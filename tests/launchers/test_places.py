@@ -32,6 +32,48 @@ def test_places(launcher: dict[str, Any], stage: str, resources: dict[str, float
     assert places(LauncherConfig(kind="ray", **launcher), stage, resources) == wanted
 
 
+# Fields of KubeRay's ray.io/v1 types (rayjob_types.go, raycluster_types.go, 1.6): those that must be there, and others.
+FIELDS: dict[str, tuple[set[str], set[str]]] = {
+    "RayJobSpec": (
+        {"entrypoint", "rayClusterSpec"},  # the latter, or a clusterSelector
+        {"activeDeadlineSeconds", "backoffLimit", "deletionStrategy", "entrypointNumCpus", "entrypointNumGpus",
+         "entrypointResources", "jobId", "managedBy", "metadata", "runtimeEnvYAML", "shutdownAfterJobFinishes",
+         "submissionMode", "submitterConfig", "submitterPodTemplate", "suspend", "ttlSecondsAfterFinished"},
+    ),
+    "RayClusterSpec": (
+        {"headGroupSpec"},
+        {"authOptions", "autoscalerOptions", "enableInTreeAutoscaling", "gcsFaultToleranceOptions",
+         "headServiceAnnotations", "managedBy", "rayVersion", "suspend", "workerGroupSpecs"},
+    ),
+    "HeadGroupSpec": (
+        {"rayStartParams", "template"}, {"enableIngress", "headService", "labels", "resources", "serviceType"},
+    ),
+    "WorkerGroupSpec": (
+        {"groupName", "rayStartParams", "template", "minReplicas", "maxReplicas"},
+        {"idleTimeoutSeconds", "labels", "numOfHosts", "replicas", "resources", "scaleStrategy", "suspend"},
+    ),
+}  # fmt: skip
+
+
+def test_the_kuberay_example_has_the_fields_of_a_ray_job() -> None:
+    job = yaml.safe_load((ROOT / "docker" / "backfill-rayjob.yaml").read_text())
+    cluster = job["spec"]["rayClusterSpec"]
+    workers = cluster["workerGroupSpecs"]
+    parts = [("RayJobSpec", job["spec"]), ("RayClusterSpec", cluster), ("HeadGroupSpec", cluster["headGroupSpec"])]
+    for kind, part in [*parts, *(("WorkerGroupSpec", group) for group in workers)]:
+        required, others = FIELDS[kind]
+        assert required <= set(part) <= required | others, kind
+    assert job["metadata"]["name"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    assert tuple(map(int, cluster["rayVersion"].split("."))) >= (2, 52, 0), "older ones know no token"
+    for group in (cluster["headGroupSpec"], *workers):
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        for container in group["template"]["spec"]["containers"]:
+            assert {"name", "image", "resources"} <= set(container)
+    assert all(group["minReplicas"] <= group["replicas"] <= group["maxReplicas"] for group in workers)
+    assert {type(job["spec"][name]) for name in ("backoffLimit", "ttlSecondsAfterFinished")} == {int}
+
+
 def test_the_kuberay_example_is_a_job_of_one_volume() -> None:
     job = yaml.safe_load((ROOT / "docker" / "backfill-rayjob.yaml").read_text())
     spec = job["spec"]
