@@ -3,7 +3,7 @@
 Blocks are runs of documents in order, so a term's postings are those of the blocks one after another, and merging
 needs no sorting but that of vocabularies. The file is that of `field.build_field` over all texts, byte for byte.
 Blocks lie beside the file while it is written. Memory: about 100 MB for a block, 4 bytes for each term of each block,
-20 for each term in all, 4 for each document; what is mapped from the blocks and the result can be dropped at will.
+30 for each term in all, 8 for each document; what is mapped from the blocks and the result can be dropped at will.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.arrays import open_arrays, write_arrays
-from backfill.indexes.field import build_field
+from backfill.indexes.field import build_field, kind_for, narrowed
 
 # English and code have a token for each 4 to 6 characters, CJK one for each: 0.7 to 4 million tokens of 40 bytes.
 BLOCK_CHARS = 4 << 20
@@ -76,26 +76,29 @@ def _merged(blocks: Sequence[Block], folder: Path) -> dict[str, Array]:
         sizes[number] += np.diff(block["indptr"])
     indptr = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(sizes, out=indptr[1:])
-    counts_kind = max((block["counts"].dtype for block in blocks), key=lambda kind: kind.itemsize)
-    documents = _mapped(folder / "documents", np.dtype(np.int32), int(indptr[-1]))
-    counts = _mapped(folder / "counts", counts_kind, int(indptr[-1]))
+    n_docs = sum(len(block["lengths"]) for block in blocks)
+    documents = _mapped(folder / "documents", kind_for("documents", n_docs - 1), int(indptr[-1]))
+    widest = max((block["counts"].dtype for block in blocks), key=lambda kind: kind.itemsize)
+    counts = _mapped(folder / "counts", widest, int(indptr[-1]))
     free = indptr[:-1].copy()
     n_before = 0
     for block, number in zip(blocks, numbers, strict=True):
         here = np.diff(block["indptr"])
         places = np.repeat(free[number] - block["indptr"][:-1], here) + np.arange(len(block["documents"]))
-        documents[places] = block["documents"] + np.int32(n_before)
+        documents[places] = block["documents"].astype(np.int32) + n_before
         counts[places] = block["counts"]
         free[number] += here
         n_before += len(block["lengths"])
-    return {
-        "vocabulary": np.memmap(folder / "vocabulary", np.uint8, "r") if offsets[-1] else np.empty(0, np.uint8),
-        "term_offsets": offsets,
-        "indptr": indptr,
-        "documents": documents,
-        "counts": counts,
-        "lengths": np.concatenate([block["lengths"] for block in blocks]),
-    }
+    return narrowed(
+        {
+            "vocabulary": np.memmap(folder / "vocabulary", np.uint8, "r") if offsets[-1] else np.empty(0, np.uint8),
+            "term_offsets": offsets,
+            "indptr": indptr,
+            "documents": documents,
+            "counts": counts,
+            "lengths": np.concatenate([block["lengths"] for block in blocks]),
+        }
+    )
 
 
 def _merge_vocabularies(blocks: Sequence[Block], path: Path) -> tuple[array[int], list[Array]]:

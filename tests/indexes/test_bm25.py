@@ -14,7 +14,7 @@ import pytest
 from backfill.arrays import open_arrays, write_arrays
 from backfill.errors import BundleError
 from backfill.indexes.bm25 import Bm25
-from backfill.indexes.field import FieldIndex, beginnings_of, build_field
+from backfill.indexes.field import FieldIndex, beginnings_of, build_field, kind_for
 from backfill.indexes.tokenizer import tokenize
 
 WORDS = ["cache", "retry", "src/app.ts", "TypeError", "数据库", "index", "merge", "vector", "token", "shard", "queue"]
@@ -78,7 +78,7 @@ def test_counts_of_a_field() -> None:
     assert field.df("cach") == 2
     assert field.df("absent") == field.df("") == field.df("\ud800") == 0
     documents, counts = field.postings("cach")
-    assert (documents.tolist(), counts.tolist(), counts.dtype) == ([0, 2], [2, 1], np.uint16)
+    assert (documents.tolist(), counts.tolist(), counts.dtype) == ([0, 2], [2, 1], np.uint8)
 
 
 def test_terms_are_found_by_their_beginnings_as_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,3 +178,28 @@ def test_runs_outside_the_postings_are_refused_when_read(indptr: list[int]) -> N
     arrays = {**build_field(["cache retry"] * 2), "indptr": np.array(indptr, np.int64)}
     with pytest.raises(BundleError, match="outside its postings"):
         Bm25([FieldIndex(arrays)]).total(["cach"])
+
+
+@pytest.mark.parametrize(
+    ("name", "greatest", "kind"),
+    [
+        ("counts", 255, "u1"), ("counts", 256, "u2"), ("counts", 65_536, "i4"), ("documents", 65_535, "u2"),
+        ("documents", 65_536, "i4"), ("lengths", 65_536, "i4"), ("indptr", 2**31, "i8"), ("documents", -1, "u2"),
+    ],
+)  # fmt: skip
+def test_an_array_is_as_wide_as_its_values_need(name: str, greatest: int, kind: str) -> None:
+    assert kind_for(name, greatest) == np.dtype(kind)
+
+
+def test_a_field_of_an_earlier_bundle_is_read_from_its_file(tmp_path: Path) -> None:
+    narrow = build_field(["cache retry", "cache cache", "", "retry"])
+    wide = {"term_offsets": "i8", "indptr": "i8", "documents": "i4", "counts": "u2", "lengths": "i4"}
+    earlier = {name: array.astype(wide.get(name, array.dtype)) for name, array in narrow.items()}
+    totals = []
+    for name, arrays in (("narrow", narrow), ("earlier", earlier)):
+        write_arrays(tmp_path / name, arrays)
+        field = FieldIndex.open(open_arrays(tmp_path / name), tmp_path / name)
+        assert [found.tolist() for found in field.postings("retri")] == [[0, 3], [1, 1]]
+        totals += [Bm25([field, field]).total(["cach", "retri"]).tobytes()]
+    assert totals[0] == totals[1]
+    assert (tmp_path / "narrow").stat().st_size < (tmp_path / "earlier").stat().st_size
