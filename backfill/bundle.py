@@ -52,11 +52,18 @@ class Bundle(Opened):
     """
 
     def __init__(
-        self, path: Path, manifest: BundleManifest, *, trust_encoder: bool = False, encoder_threads: int = 0
+        self,
+        path: Path,
+        manifest: BundleManifest,
+        *,
+        trust_encoder: bool = False,
+        encoder_threads: int = 0,
+        keep_mapped: bool = False,
     ) -> None:
         super().__init__()
         self.path = path
         self.manifest = manifest
+        self.keep_mapped = keep_mapped
         self._trust_encoder = trust_encoder
         self._encoder_threads = encoder_threads
         by_segment: dict[str, dict[str, BundleFile]] = {name: {} for name in manifest.segments}
@@ -74,12 +81,21 @@ class Bundle(Opened):
         self.segments = tuple(Segment(path, name, by_segment[name]) for name in manifest.segments)
 
     @classmethod
-    def open(cls, path: Path | str, *, trust_encoder: bool = False, encoder_threads: int = 0) -> Bundle:
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        trust_encoder: bool = False,
+        encoder_threads: int = 0,
+        keep_mapped: bool = False,
+    ) -> Bundle:
         """Opens the bundle in the folder `path`.
 
         `trust_encoder` loads the bundle's encoder though neither the package nor this user vouches for it;
-        `encoder_threads` bounds the threads that encode one query (0: the cores, at most 4). Raises UsageError when
-        there is no bundle, BundleError when it is damaged, hostile or of another format.
+        `encoder_threads` bounds the threads that encode one query (0: the cores, at most 4).
+        `keep_mapped` lets indexes and vectors that were read count as this process's memory, up to their size, for
+        searches that read none of them again, as a server wants. Raises UsageError when there is no bundle, BundleError
+        when it is damaged, hostile or of another format.
         """
         root = Path(path)
         if not (root / "manifest.json").is_file():
@@ -88,7 +104,13 @@ class Bundle(Opened):
             )
         manifest = read_manifest(root)
         check_files(root, manifest.files)
-        return cls(root, manifest, trust_encoder=trust_encoder, encoder_threads=encoder_threads)
+        return cls(
+            root,
+            manifest,
+            trust_encoder=trust_encoder,
+            encoder_threads=encoder_threads,
+            keep_mapped=keep_mapped,
+        )
 
     def __enter__(self) -> Bundle:
         return self

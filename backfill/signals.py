@@ -71,7 +71,8 @@ def _open_bm25(bundle: Bundle, field: str, space: Space, k1: float | None, b: fl
     present, fields = [], []
     for number, segment in enumerate(bundle.segments):
         if segment.has(f"bm25:{field}"):
-            index = FieldIndex.open(segment.arrays(f"bm25:{field}"), segment.path(f"bm25:{field}"))
+            path = None if bundle.keep_mapped else segment.path(f"bm25:{field}")
+            index = FieldIndex.open(segment.arrays(f"bm25:{field}"), path)
             if index.n_docs != base[number + 1] - base[number]:
                 raise BundleError(f"the BM25 index {field} of segment {segment.name} does not fit its documents")
             present.append(number)
@@ -101,7 +102,8 @@ def _open_vectors(bundle: Bundle, roles: Sequence[str], space: Space) -> VectorS
             files.append(rows)
             units_of.append(np.where(units >= 0, units + base[number], -1))
     many = sum(map(len, files)) > SHORTLIST_ABOVE_ROWS
-    return VectorSpace(files, units_of, int(base[-1]), open_ann(bundle, roles) if many else None)
+    ann = open_ann(bundle, roles) if many else None
+    return VectorSpace(files, units_of, int(base[-1]), ann, keep_mapped=bundle.keep_mapped)
 
 
 def _unit_of_row(segment: Segment, role: str) -> Units:

@@ -28,8 +28,12 @@ Scores = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Units: TypeAlias = npt.NDArray[np.int64]
 
-# Below this many rows in all, the plain scan costs less than importing FAISS (about 0.2 s); both agree to the bit.
-FAISS_FROM_ROWS = 20_000
+# Below this many rows in all the plain scan is as fast as FAISS, which scores hundreds of candidates again; both agree
+# to the bit.
+FAISS_FROM_ROWS = 2_000
+# The plain scan widens every number to float64 and takes 6 times as long. It goes on until so many rows were scanned,
+# which takes as long as importing FAISS (0.2 s): who asks once or twice is spared the import.
+SCANNED_BEFORE_IMPORT = 100_000
 # Up to this many rows every row is looked at: 10 ms for 100,000 rows of 384 numbers on one core.
 SHORTLIST_ABOVE_ROWS = 100_000
 # Rows scored exactly: so many for each row wanted, and at least so many.
@@ -54,10 +58,16 @@ class VectorSpace:
     """The rows of several files and the units that they belong to. Searches are thread-safe."""
 
     def __init__(
-        self, files: Sequence[F16], unit_of_row: Sequence[Units], n_units: int, ann: Ann | None = None
+        self,
+        files: Sequence[F16],
+        unit_of_row: Sequence[Units],
+        n_units: int,
+        ann: Ann | None = None,
+        *,
+        keep_mapped: bool = False,
     ) -> None:
         """`files` [rows, D] each with its `unit_of_row` [rows], -1 for rows that are not shown; `ann` names candidates
-        among all rows."""
+        among all rows. `keep_mapped`: single rows are read where the files are mapped, and count as memory then."""
         self.files = tuple(files)
         self.bounds = np.cumsum([0, *(len(rows) for rows in files)], dtype=np.int64)
         self.unit_of_row: Units = np.concatenate([np.zeros(0, np.int64), *unit_of_row])
@@ -67,13 +77,13 @@ class VectorSpace:
         self._row_indptr = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         # The most rows that one unit has.
         self.rows_per_unit = int(sizes.max(initial=1))
-        self._scattered = ScatteredRows(files)
+        self._scattered = ScatteredRows(files, keep_mapped=keep_mapped)
         self._all_shown = bool(shown.all())
         self._recent: Recent[tuple[Units, Scores]] = Recent(_RECENT_QUERIES)
         self._joined: F16 | None = None
         self._faiss: ExactIndex | None = None
         self._shortlist: Shortlist | None = None
-        self._searches = 0
+        self._scanned = 0
         self._ann = ann
 
     @property
@@ -125,9 +135,11 @@ class VectorSpace:
         return units
 
     def _goes_by_faiss(self) -> bool:
-        """Not the first search of a process, which would wait longer for the import than for the plain scan."""
-        self._searches += 1
-        return self.n_rows >= FAISS_FROM_ROWS and (self._searches > 1 or "faiss" in sys.modules)
+        """Not the first searches of a process, which would wait longer for the import than for the plain scan."""
+        if self.n_rows < FAISS_FROM_ROWS:
+            return False
+        self._scanned += self.n_rows
+        return self._scanned > max(SCANNED_BEFORE_IMPORT, self.n_rows) or "faiss" in sys.modules
 
     def _short(self, query: F32, n: int, allowed: Mask | None) -> Units:
         if self._shortlist is None:

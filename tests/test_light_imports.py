@@ -68,7 +68,7 @@ sys.exit(main(["query", sys.argv[1], "deadlock of the migration", "--trust-encod
 def test_faiss_searches_without_the_heavy_packages(made: Fixture, tmp_path: Path):
     code = """
 from backfill import Bundle, vector_space
-vector_space.FAISS_FROM_ROWS = 0
+vector_space.FAISS_FROM_ROWS = vector_space.SCANNED_BEFORE_IMPORT = 0
 bundle = Bundle.open(sys.argv[1], trust_encoder=True)
 for _ in range(2):  # the first goes without
     result = bundle.search("deadlock of the migration", mode="distilled-vector")

@@ -24,6 +24,7 @@ from backfill.commands.printing import clean, clean_line
 from backfill.errors import BundleError, UsageError
 from backfill.filters import Filters, file_matches, project_matches
 from backfill.query import MODES, search, working_modes
+from backfill.question import encode_ahead
 from backfill.trees import iso
 from tests.bundle_fixture import HIDDEN, SPECS, Fixture, load, seal, write_bundle
 
@@ -361,10 +362,31 @@ def test_searches_from_many_threads_agree(made: Fixture):
 
 def test_faiss_and_the_plain_scan_give_the_same_answers(made: Fixture, bundle: Bundle, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("backfill.vector_space.FAISS_FROM_ROWS", 0)
+    monkeypatch.setattr("backfill.vector_space.SCANNED_BEFORE_IMPORT", 0)
     by_faiss = Bundle.open(made.path, trust_encoder=True)
     for mode in MODES:
         for text in ("deadlock of the migration", "payment worker", "yes"):
             assert by_faiss.search(text, mode=mode, k=3).hits == bundle.search(text, mode=mode, k=3).hits
+
+
+def test_what_is_kept_mapped_gives_the_same_answers(made: Fixture, bundle: Bundle):
+    kept = Bundle.open(made.path, trust_encoder=True, keep_mapped=True, encoder_threads=1)
+    for mode in MODES:
+        assert (
+            kept.search("deadlock of the migration", mode=mode, k=3).hits
+            == bundle.search("deadlock of the migration", mode=mode, k=3).hits
+        )
+
+
+def test_a_query_that_was_encoded_ahead_is_not_encoded_again(made: Fixture, monkeypatch: pytest.MonkeyPatch):
+    opened = Bundle.open(made.path, trust_encoder=True)
+    encode_ahead(opened, "deadlock of the migration", "default")
+    encode_ahead(opened, "...", "default")  # no words: an error that the search will raise
+    encoder, _ = opened.encoder()
+    monkeypatch.setattr(encoder, "encode", lambda *args, **options: pytest.fail("encoded again"))
+    found = opened.search("deadlock of the migration")
+    assert found.hits[0].exchange_id == made.id("migrate")
+    assert "vector" in found.hits[0].signals
 
 
 # ---- printing

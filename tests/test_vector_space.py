@@ -49,6 +49,7 @@ def test_the_best_units_of_a_mask_are_found(
     faiss_from: int, shortlist_above: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vector_space, "FAISS_FROM_ROWS", faiss_from)
+    monkeypatch.setattr(vector_space, "SCANNED_BEFORE_IMPORT", 0)
     monkeypatch.setattr(vector_space, "SHORTLIST_ABOVE_ROWS", shortlist_above)
     space, files, units = made()
     for seed in range(8):

@@ -1,7 +1,7 @@
 """Single rows of a large file of vectors, read where they lie.
 
-A mapped file is read here, not touched: a touched page maps its neighbours too, and after a few searches the whole file
-would count as this process's memory. Deliberately absent: caching, which the system does.
+A mapped file is read here, not touched, unless its memory is granted: a touched page maps its neighbours too, and after
+a few searches the whole file would count as this process's memory. Deliberately absent: caching, which the system does.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ def _is_file(rows: F16) -> bool:
 class ScatteredRows:
     """Rows of several files [N_i, D] float16, of which few are wanted at a time; in memory, or of mapped files."""
 
-    def __init__(self, files: Sequence[F16]) -> None:
-        """`files` as `open_vectors` gives them, or any arrays of one D."""
-        self._files = tuple(files)
+    def __init__(self, files: Sequence[F16], *, keep_mapped: bool = False) -> None:
+        """`files` as `open_vectors` gives them, or any arrays of one D; `keep_mapped` touches them where they lie."""
+        # Plain arrays: each slice of a memmap is made a memmap again, which costs more than the slice.
+        self._files = tuple(rows.view(np.ndarray) for rows in files)
         self._bounds = np.cumsum([0, *map(len, files)], dtype=np.int64)
         self._row_bytes = 2 * files[0].shape[1] if files else 0
         self._handles: npt.NDArray[np.int64] | None = None
-        if all(map(_is_file, files)) and hasattr(os, "pread"):
+        if not keep_mapped and all(map(_is_file, files)) and hasattr(os, "pread"):
             flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
             handles = []
             for rows in files:
@@ -63,11 +64,12 @@ class ScatteredRows:
         counts = np.diff(np.searchsorted(numbers, self._bounds))
         if self._handles is None:
             cuts = np.cumsum([0, *counts])
-            parts = [
-                rows[numbers[low:high] - start]
-                for rows, start, (low, high) in zip(self._files, self._bounds.tolist(), pairwise(cuts), strict=False)
-            ]
-            return np.concatenate(parts)
+            found = np.empty((len(numbers), self._row_bytes // 2), "<f2")
+            starts = self._bounds.tolist()
+            for rows, start, (low, high) in zip(self._files, starts, pairwise(cuts.tolist()), strict=False):
+                if high > low:
+                    rows.take(numbers[low:high] - start, axis=0, out=found[low:high], mode="clip")
+            return found
         places = (numbers - np.repeat(self._bounds[:-1], counts)) * self._row_bytes
         size, handles = self._row_bytes, np.repeat(self._handles, counts).tolist()
         data = b"".join(map(os.pread, handles, repeat(size), places.tolist()))

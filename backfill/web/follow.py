@@ -78,7 +78,12 @@ class Follower:
         while True:
             manifest = self._path / "manifest.json"
             before = manifest.read_bytes() if manifest.is_file() else b""
-            bundle = Bundle.open(self._path, trust_encoder=self._trust_encoder, encoder_threads=self._encoder_threads)
+            bundle = Bundle.open(
+                self._path,
+                trust_encoder=self._trust_encoder,
+                encoder_threads=self._encoder_threads,
+                keep_mapped=True,
+            )
             if before == manifest.read_bytes():
                 return State(bundle, hashlib.sha256(before).hexdigest())
 

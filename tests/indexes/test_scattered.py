@@ -1,0 +1,25 @@
+"""Single rows of several files: read singly, or where they are mapped, they are the rows of the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backfill.indexes.scattered import ScatteredRows
+from backfill.indexes.vectors import open_vectors
+
+
+@pytest.mark.parametrize("keep_mapped", [False, True])
+def test_rows_are_taken_across_files_and_an_empty_one(tmp_path: Path, keep_mapped: bool):
+    parts = [np.random.default_rng(n).normal(size=(n, 5)).astype("<f2") for n in (7, 0, 3, 40)]
+    for number, part in enumerate(parts):
+        (tmp_path / f"{number}.f16").write_bytes(part.tobytes())
+    files = [open_vectors(tmp_path / f"{number}.f16", 5) for number in range(4)]
+    rows = ScatteredRows(files, keep_mapped=keep_mapped)
+    every = np.concatenate(parts)
+    for wanted in ([], [0], [6, 7, 9, 10, 49], list(range(50))):
+        taken = rows.take(np.array(wanted, np.int64))
+        assert taken.dtype == np.float16
+        assert taken.tolist() == every[wanted].tolist()
