@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((a for a in arguments if not a.startswith("-")), "")
-    parser = _parser()
     if name not in COMMANDS or arguments[0] != name:
+        parser = _parser()
         parser.parse_args(arguments)
         parser.print_help()
         return 2
