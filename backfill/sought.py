@@ -1,9 +1,10 @@
 """Which of a query's terms stand in a text, without cutting the whole text into terms.
 
 Most words of a text have none of a query's few terms, and most of these show it by their letters: stemming changes at
-most the last three letters of what it leaves, never the first two, but for y and i. Only a chunk that holds such a
-beginning, or a character beyond ASCII, is tokenized, and what came of it is remembered for the query. Deliberately
-absent: any answer but the tokenizer's own (a test compares them).
+most the last three letters of what it leaves, never the first two, but for y and i; and a part of a name begins after
+what is no letter, or with a capital. Only a chunk that holds such a beginning, or a character beyond ASCII, is
+tokenized, and what came of it is remembered for the query. Deliberately absent: any answer but the tokenizer's own (a
+test compares them).
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class Sought:
         for beginning in self._beginnings:
             spot = folded.find(beginning)
             while spot >= 0:
-                spots.append(spot)
+                # Digits may begin anywhere: a version loses the v before them.
+                inside = spot and text[spot].islower() and folded[spot - 1].isalpha()
+                if not inside:
+                    spots.append(spot)
                 spot = folded.find(beginning, spot + 1)
         end = -1
         for spot in sorted(spots):

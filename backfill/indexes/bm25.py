@@ -119,8 +119,8 @@ class Bm25:
         if not held:
             return Postings(0, np.zeros(0, np.int32), np.zeros(0))
         parts = [self.fields[at].read(*runs[at]) for at in held]
-        rows = _joined([documents for documents, _ in parts])
-        counts = _joined([found for _, found in parts])
+        rows = np.concatenate([documents for documents, _ in parts])
+        counts = np.concatenate([found for _, found in parts])
         sizes = np.array([runs[at][1] - runs[at][0] for at in held], np.int64)
         past = np.cumsum(sizes)
         first = past - sizes
@@ -167,9 +167,3 @@ class Bm25:
         best = hits[np.argsort(-flat[hits], kind="stable")][: max(k, 0)]
         segments = np.searchsorted(self._starts, best, side="right") - 1
         return flat[best], segments.astype(np.int64), best - self._starts[segments]
-
-
-def _joined(parts: Sequence[tuple[bytes, np.dtype[Any]]]) -> Array:
-    if len({kind for _, kind in parts}) == 1:
-        return np.frombuffer(b"".join([data for data, _ in parts]), parts[0][1])
-    return np.concatenate([np.frombuffer(data, kind) for data, kind in parts])

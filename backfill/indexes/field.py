@@ -141,7 +141,7 @@ class FieldIndex:
         all of them would undo the mapping.
         """
         start, end = self.run_of(self._find(encoded(term), 0, self.n_terms))
-        documents, counts = (np.frombuffer(data, kind) for data, kind in self.read(start, end))
+        documents, counts = self.read(start, end)
         if len(documents) and not (
             sound_postings(documents, counts) and documents[0] >= 0 and documents[-1] < self.n_docs
         ):
@@ -173,16 +173,16 @@ class FieldIndex:
             raise BundleError("a BM25 index points outside its postings", hint="backfill verify names damaged files")
         return start, end
 
-    def read(self, start: int, end: int) -> tuple[tuple[bytes, np.dtype[Any]], tuple[bytes, np.dtype[Any]]]:
-        """The documents and the counts of a run of postings, as bytes with what they hold; none of it is looked at."""
+    def read(self, start: int, end: int) -> tuple[Array, Array]:
+        """The documents and the counts of a run of postings; none of it is looked at."""
         documents, counts = self._arrays["documents"], self._arrays["counts"]
         if self._ranges is None:
-            return (documents[start:end].tobytes(), documents.dtype), (counts[start:end].tobytes(), counts.dtype)
+            return documents[start:end], counts[start:end]
         first, second, width, size = *self._places, documents.itemsize, counts.itemsize
         try:
             return (
-                (self._ranges.read(first + width * start, first + width * end), documents.dtype),
-                (self._ranges.read(second + size * start, second + size * end), counts.dtype),
+                np.frombuffer(self._ranges.read(first + width * start, first + width * end), documents.dtype),
+                np.frombuffer(self._ranges.read(second + size * start, second + size * end), counts.dtype),
             )
         except OSError as error:
             raise BundleError(f"cannot read the postings of a BM25 index: {error.strerror}") from error

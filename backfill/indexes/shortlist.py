@@ -75,9 +75,9 @@ class Shortlist:
         eights[: self._dim] = query
         # Not matmul: a sum must not depend on how many others are made beside it.
         table = np.einsum("ge,be->gb", eights.reshape(-1, 8), _BITS)
-        places = self._codes[rows].astype(np.int64)
-        places += np.arange(0, table.size, 256)
-        sums: F32 = table.ravel().take(places).sum(axis=1)
+        sums = np.zeros(len(rows), np.float32)
+        for of_byte, codes in zip(table, self._codes[rows].T, strict=True):
+            sums += of_byte.take(codes)
         return sums
 
     def _distances(self, query: F32) -> npt.NDArray[np.int32]:
