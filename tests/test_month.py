@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill import compose, month, overview, spill
+from backfill import compose, month, overview, rows, spill
 from backfill.documents import documents_of
 from backfill.errors import BundleError
 from backfill.ids import row_hash
@@ -21,6 +22,7 @@ from backfill.merge import merge, merge_inputs
 from backfill.pieces import FilePiece
 from backfill.rows import sort_rows
 from backfill.union import Union, view_of
+from tests.exchanges import make_exchange
 from tests.random_rows import row_sets
 from tests.test_merge import QUIET, canonical_files, deal, make_settings, put, small_sets, union_of, write
 
@@ -96,3 +98,38 @@ def test_a_row_without_a_vector_is_named(tmp_path: Path) -> None:
     one = Input("x", bare, make_settings(), [tmp_path / "encoder.json"])
     with pytest.raises(BundleError, match=r"core text '.+' has no vector of 8 numbers"):
         merge_inputs([one], tmp_path / "out", {"kind": "test"}, "")
+
+
+def one_month(numbers: range) -> dict[str, list[Any]]:
+    """Exchanges of 1 KB, each with an object and a place, all of one month."""
+    place = small_sets()["occurrences"][0]
+    rows = [make_exchange(f"case {i}", f"The tests of case {i % 7} pass now. " * 30) for i in numbers]
+    return {
+        "exchanges": rows,
+        "occurrences": [replace(place, exchange_id=row.exchange_id, session_id=f"s{row.user_text}") for row in rows],
+        "objects": [replace(small_sets()["objects"][0], exchange_id=row.exchange_id) for row in rows],
+        "claims": [],
+        "tombstones": [],
+    }
+
+
+def peak_bytes(folder: Path, n: int) -> int:
+    """What Python and numpy allocate at most while a month of two bundles with n exchanges together is composed."""
+    folder.mkdir()
+    put(union_of(one_month(range(n // 2))), folder / "a")
+    put(union_of(one_month(range(n // 2, n))), folder / "b")
+    tracemalloc.start()
+    merge([folder / "a", folder / "b"], folder / "m", lambda path: pytest.fail(str(path)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.slow  # tracing every allocation takes some 20 s of a core
+def test_memory_of_a_month_hardly_grows_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "BUDGET_BYTES", 50_000)
+    monkeypatch.setattr(spill, "_PLACES_BUDGET_BYTES", 20_000)
+    monkeypatch.setattr(field_blocks, "BLOCK_CHARS", 50_000)
+    monkeypatch.setattr(rows, "RUN_ROWS", 64)
+    small, large = (peak_bytes(tmp_path / str(n), n) for n in (600, 1400))
+    assert (large - small) / 800 < 600
