@@ -12,8 +12,10 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from backfill.errors import BackfillError
+from bench.budget import SETUP_S, TESTS_S, planned, run_line
 from bench.harness import Result, machine
 from bench.lines import LINES, green
 
@@ -30,13 +32,40 @@ def main() -> int:
         "--tests", action="store_true", help="first run the tests of the same thing; red ones stop a line"
     )
     parser.add_argument("--no-record", action="store_true", help="do not append to bench/results.csv")
+    parser.add_argument("--slack", type=float, default=1.0, metavar="FACTOR", help="of `all --quick`: longer budgets")
     args = parser.parse_args()
-    names = list(LINES) if args.name == "all" else [args.name]
+    if args.name != "all":
+        return 0 if _one(args.name, args) is not None else 1
+    return _all(args)
+
+
+def _all(args: argparse.Namespace) -> int:
+    """Every line in a process of its own; with --quick each has a budget of time, and is cut at its end."""
+    from bench.growth import QUICK_BUNDLES
+
     started = time.monotonic()
-    found = [result for name in names if (result := _one(name, args)) is not None]
-    if args.name == "all":
-        print(f"== all  ({len(names)} lines in {time.monotonic() - started:.0f} s)")
-        print(_summary(found, len(names)).line(), flush=True)
+    budgets = planned(args.slack) if args.quick else {}
+    names = [name for name in LINES if name in budgets or not args.quick]
+    if args.quick:
+        told = ", ".join(f"{name} {seconds:.0f}" for name, seconds in budgets.items())
+        in_all = SETUP_S * args.slack + sum(budgets.values())
+        print(f"== planned, at most {in_all:.0f} s: set-up {SETUP_S * args.slack:.0f}, {told}", flush=True)
+        print(f"   by hand: {', '.join(name for name in LINES if name not in budgets)}", flush=True)
+        command = [sys.executable, "-m", "bench.synthetic", *map(str, QUICK_BUNDLES)]
+        _, why = run_line(command, SETUP_S * args.slack)
+        if why.startswith("cut"):
+            print(f"set-up: {why}; lines build what they lack", file=sys.stderr)
+    options = [f"--{name.replace('_', '-')}" for name in ("quick", "tests", "no_record") if getattr(args, name)]
+    found: list[dict[str, Any]] = []
+    for name in names:
+        budget_s = budgets[name] + (TESTS_S if args.tests else 0) if budgets else None
+        record, why = run_line([sys.executable, "-m", "bench", name, *options], budget_s)
+        if record is None:
+            print(f"{name}: {why}", file=sys.stderr, flush=True)
+        else:
+            found.append(record)
+    print(f"== all  ({len(names)} lines in {time.monotonic() - started:.0f} s)")
+    print(_summary(found, len(names)).line(), flush=True)
     return 0 if len(found) == len(names) else 1
 
 
@@ -67,14 +96,14 @@ def _cpu_s() -> float:
     return sum(one.ru_utime + one.ru_stime for one in spent)
 
 
-def _summary(found: Sequence[Result], wanted: int) -> Result:
-    """How many lines reach their goals; a line without one counts as reaching it."""
-    reached = sum(result.met is not False for result in found)
+def _summary(found: Sequence[dict[str, Any]], wanted: int) -> Result:
+    """How many lines reach their goals; a line without one counts as reaching it, one without a result does not."""
+    reached = sum(record["met"] is not False for record in found)
     return Result(
         name="all",
         value=reached,
         unit="lines that reach their goals",
-        peers={result.name: result.ratio for result in found},
+        peers={record["name"]: record["ratio"] for record in found},
         limit=f"{wanted} lines",
         ratio=reached / wanted,
         goal="every line",

@@ -59,7 +59,7 @@ def run(quick: bool) -> Result:
     from backfill.weights import resolve_model
 
     directory = Path(resolve_model(MODEL))
-    texts = texts_of(200 if quick else 1_000)
+    texts = texts_of(64 if quick else 1_000)
     peer = SentenceTransformer(str(directory), device="cpu")
     ours = make_embedder(EmbedderConfig(model=MODEL, device="cpu"))
     padded = SentenceTransformerEmbedder(directory, "cpu")
@@ -85,7 +85,7 @@ def run(quick: bool) -> Result:
             "SentenceTransformer.encode": lambda: rate(theirs, "SentenceTransformer.encode"),
             "padded batches in torch": lambda: rate(lambda: padded.encode(texts, kind="passage"), "padded"),
         },
-        3 if quick else 5,
+        2 if quick else 5,
     )
     with tempfile.TemporaryDirectory() as folder:
         shelf = Path(folder) / encoder_fingerprint(ours)

@@ -3,8 +3,8 @@
 Costs are CPU seconds of this process, all threads together, since the clock of a shared machine measures the others;
 sizes take turns, so that drift falls on all alike. Of the real engine it is wall time at a full window; tokens and
 bytes are counted. A fixed share (imports, a month's files) makes an exponent smaller, so below 1 is no loss. Writes the
-points and their plots into `bench/plots`; `python -m bench.growth [--quick] LINE...` fits some lines alone. Goals: at
-most 1.15 unless the interval holds 1, the whole query below 0.5.
+points and their plots into `bench/plots`; `python -m bench.growth [--quick] [--sizes N N N] LINE...` fits some alone.
+Goals: at most 1.15 unless the interval holds 1, the whole query below 0.5.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,27 +44,26 @@ class Line:
 
 def run(quick: bool) -> Result:
     """Fits every line; see the module."""
-    from bench import plots
+    from bench import batch, plots
 
     found: dict[str, Fit] = {}
     missed: list[str] = []
     left_out: list[str] = []
     drawn: list[plots.Point] = []
     with tempfile.TemporaryDirectory(prefix="backfill-bench-") as folder:
-        for line in LINES:
-            try:
-                found[line.name], points = fitted(line, Path(folder), quick)
-            except BackfillError as error:  # no engine for this machine, say
-                print(f"  {line.name} is left out: {error}")
-                left_out.append(line.name)
-                continue
-            missed += [line.name] if _missed(line, found[line.name]) else []
-            if line.name.startswith("query"):
-                drawn += [plots.Point("query-size", line.name, size, 1e3 * cost) for size, cost in points]
-        from bench import batch
-
-        rates = {} if "distill" in left_out else batch.rates(Path(folder), quick)
-    drawn += [plots.Point("throughput-batch", name, x, y) for name, series in rates.items() for x, y in series]
+        try:
+            for line in LINES:
+                try:
+                    found[line.name], points = fitted(line, Path(folder), quick)
+                except BackfillError as error:  # no engine for this machine, say
+                    print(f"  {line.name} is left out: {error}")
+                    left_out.append(line.name)
+                    continue
+                missed += [line.name] if _missed(line, found[line.name]) else []
+                if line.name.startswith("query"):
+                    drawn += [plots.Point("query-size", line.name, size, 1e3 * cost) for size, cost in points]
+        finally:
+            batch.end_demo(Path(folder))
     print(f"  plots: {plots.draw(drawn)}")
     worst = max((name for name in found if not name.startswith("query")), key=lambda name: found[name].exponent)
     return Result(
@@ -280,16 +279,16 @@ LINES = (
     Line("distill", "exchanges", (16, 32, 64), (2, 4, 8), _distill, of="wall s"),
     Line("distill overhead", "exchanges", (128, 256, 512), (32, 64, 128), _overhead),
     Line("extractive", "exchanges", (500, 1_000, 2_000), (125, 250, 500), _extractive),
-    Line("grammar mask", "answers", (256, 512, 1_024), (64, 128, 256), _mask),
+    Line("grammar mask", "answers", (256, 512, 1_024), (32, 64, 128), _mask),
     Line("decode tokens", "exchanges", (10, 20, 40), (10, 20, 40), _tokens, of="tokens"),
-    Line("embed", "texts", (128, 512, 2_048), (32, 64, 128), _embed),
+    Line("embed", "texts", (128, 512, 2_048), (16, 32, 64), _embed),
     Line("bm25 build", "exchanges", BUNDLES, QUICK_BUNDLES, _bm25_build),
     Line("bm25 search", "exchanges", BUNDLES, QUICK_BUNDLES, _search("verbatim-bm25")),
     Line("vector search", "vectors", BUNDLES, QUICK_BUNDLES, _vectors),
     Line("query", "exchanges", BUNDLES, QUICK_BUNDLES, _search("default"), goal=QUERY_GOAL),
     Line("query by hand", "exchanges", BUNDLES, QUICK_BUNDLES, _by_hand, goal=9.0),
     Line("open", "exchanges", BUNDLES, QUICK_BUNDLES, _open),
-    Line("merge", "exchanges", (10_000, 30_000, 100_000), (1_000, 2_500, 5_000), _merge),
+    Line("merge", "exchanges", (10_000, 30_000, 100_000), (500, 1_000, 2_500), _merge),
     Line("bundle size", "exchanges", BUNDLES, QUICK_BUNDLES, _size, of="bytes"),
 )
 
@@ -299,12 +298,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
     parser.add_argument("lines", nargs="+", choices=[line.name for line in LINES], metavar="LINE")
     parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer turns")
+    parser.add_argument("--sizes", nargs=3, type=int, metavar="N", help="other sizes, such as 10000 100000 1000000")
     args = parser.parse_args()
     print(f"== growth  ({machine()})", flush=True)
     with tempfile.TemporaryDirectory(prefix="backfill-bench-") as folder:
         for line in LINES:
             if line.name in args.lines:
-                fitted(line, Path(folder), args.quick)
+                sizes = tuple(args.sizes) if args.sizes else line.quick if args.quick else line.sizes
+                fitted(replace(line, sizes=sizes, quick=sizes), Path(folder), args.quick)
     return 0
 
 

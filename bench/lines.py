@@ -26,6 +26,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "faults": ("tests/fidelity",),
     "quality": ("tests/fidelity/test_handles.py", "tests/test_extractive.py"),
     "neardup": ("tests/test_near_copies.py",),
+    "batch": ("tests/test_distill.py", "tests/bench/test_bench_fit.py"),
     "growth": ("tests/bench/test_bench_fit.py",),
 }
 

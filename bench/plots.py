@@ -1,7 +1,8 @@
-"""Plots of what `bench.growth` measured: PNG files, and one page that shows them, in `bench/plots`.
+"""Plots of what `bench.growth` and `bench.batch` measured: PNG files, and one page that shows them, in `bench/plots`.
 
-The points are kept as a table beside them, so that anyone can draw them anew. Needs matplotlib (the `dev` extra); where
-it is missing the table alone is written.
+The points are kept as a table beside them, so that anyone can draw them anew (`python -m bench.plots`); who measures
+one plot leaves the points of the others as they are. Needs matplotlib (the `dev` extra); where it is missing the table
+alone is written.
 """
 
 from __future__ import annotations
@@ -37,8 +38,13 @@ PLOTS = {
 
 
 def draw(points: Sequence[Point], folder: Path = FOLDER) -> str:
-    """Writes `points.csv`, a PNG for each plot and `index.html`; returns in words what was written."""
+    """Writes `points.csv`, a PNG for each plot and `index.html`; returns in words what was written.
+
+    Points of plots that `points` says nothing of are taken from the `points.csv` that is there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    told = {point.plot for point in points}
+    points = [*points, *(point for point in kept(folder) if point.plot not in told)]
     with (folder / "points.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Point._fields)
@@ -52,6 +58,15 @@ def draw(points: Sequence[Point], folder: Path = FOLDER) -> str:
     drawn = {name: _png(name, found, folder / f"{name}.png") for name, found in of_plot.items() if found}
     (folder / "index.html").write_text(page(drawn, points), encoding="utf-8")
     return str(folder / "index.html")
+
+
+def kept(folder: Path = FOLDER) -> list[Point]:
+    """The points of earlier measurements; none where there is no table."""
+    path = folder / "points.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [Point(row["plot"], row["series"], float(row["x"]), float(row["y"])) for row in csv.DictReader(file)]
 
 
 def _png(name: str, points: Sequence[Point], path: Path) -> bytes:
@@ -102,3 +117,7 @@ def _by_series(points: Sequence[Point]) -> dict[str, dict[float, list[float]]]:
     for point in points:
         found[point.series][point.x].append(point.y)
     return found
+
+
+if __name__ == "__main__":
+    print(draw([]))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import csv
 import importlib
+import sys
+import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.errors import ModelError
-from bench import growth, plots
+from bench import batch, budget, growth, plots
 from bench.fit import fit
 from bench.lines import LINES
 from tests.conftest import ROOT
 
 
+@settings(deadline=None)
 @given(st.floats(-1, 3), st.floats(0.01, 100), st.lists(st.integers(1, 10**6), min_size=3, max_size=9, unique=True))
 def test_a_power_law_gives_its_exponent(exponent: float, factor: float, sizes: list[int]) -> None:
     found = fit([(size, factor * size**exponent) for size in sizes])
@@ -69,6 +72,81 @@ def test_plots_are_drawn_and_stand_alone(tmp_path: Path) -> None:
     assert first == {name: (tmp_path / f"{name}.png").read_bytes() for name in plots.PLOTS}
 
 
+def test_points_of_other_plots_are_kept(tmp_path: Path) -> None:
+    batch = [plots.Point("throughput-batch", "demo", x, x**0.5) for x in (1.0, 4.0)]
+    size = [plots.Point("query-size", "query", x, x) for x in (1000.0, 10_000.0)]
+    plots.draw(batch, tmp_path)
+    plots.draw(size, tmp_path)
+    plots.draw([plots.Point("throughput-batch", "demo", 1.0, 3.0), *batch[1:]], tmp_path)
+    kept = plots.kept(tmp_path)
+    assert [point for point in kept if point.plot == "query-size"] == size
+    assert [(point.x, point.y) for point in kept if point.plot == "throughput-batch"] == [(1.0, 3.0), (4.0, 2.0)]
+
+
+def test_batches_are_measured_by_turns_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    class Running:
+        engine = None
+
+        def asked_s(self, n: int, width: int) -> float:
+            asked.append((n, width))
+            return n / width**0.5
+
+    drawn: list[plots.Point] = []
+    monkeypatch.setattr(batch, "demo", lambda folder: Running())
+    monkeypatch.setattr(batch, "end_demo", lambda folder: None)
+    monkeypatch.setattr(plots, "draw", drawn.extend)
+    result = batch.run(quick=True)
+    assert asked == [(4, 1), (4, 2), (4, 4), (8, 8), (16, 16), (32, 32)]
+    assert (result.value, result.ratio) == (pytest.approx(32**0.5), pytest.approx(32**0.5))
+    assert [(point.plot, point.x) for point in drawn] == [("throughput-batch", width) for width in batch.WIDTHS]
+
+
+def test_the_quick_run_is_planned_within_twelve_minutes() -> None:
+    required = {"scan", "distill", "overhead", "extractive", "mask", "tokens", "embed", "bm25", "vectors", "query",
+                "merge", "size", "growth"}  # fmt: skip
+    assert required <= set(budget.QUICK_S) <= set(LINES)
+    assert budget.SETUP_S + sum(budget.planned().values()) <= budget.ENOUGH_S
+    assert budget.planned(2.0)["scan"] == 2 * budget.QUICK_S["scan"]
+
+
+RECORD = '{"name": "x", "value": 1, "unit": "s", "peers": {}, "limit": "", "ratio": 1, "goal": "", "met": true}'
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (f"print('working'); print('{RECORD}'); import sys; print('a last word', file=sys.stderr)", ""),
+        ("print('nothing')", "without a result"),
+        (f"print('{RECORD}'); raise SystemExit(1)", "exit code 1"),
+    ],
+)
+def test_a_line_is_run_in_a_process_of_its_own(script: str, why: str) -> None:
+    said: list[str] = []
+    record, told = budget.run_line([sys.executable, "-c", script], 60, said.append)
+    assert (record is None) is bool(why)
+    assert why in told
+    assert said
+
+
+def test_a_line_that_hangs_is_cut_with_its_children(tmp_path: Path) -> None:
+    child = "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
+    said: list[str] = []
+    began = time.monotonic()
+    record, why = budget.run_line([sys.executable, "-c", child], 3, said.append)
+    assert record is None
+    assert why == "cut after its budget of 3 s"
+    assert time.monotonic() - began < 60
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{said[0]}/stat").exists() and time.monotonic() < deadline:
+        # One that nobody waits for stays as a zombie.
+        if Path(f"/proc/{said[0]}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.1)
+    assert time.monotonic() < deadline, "the child lives on"
+
+
 def test_a_plot_without_points_is_left_out(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: the dev extra has it")
     plots.draw([plots.Point("throughput-batch", "demo", x, x**0.5) for x in (1, 4)], tmp_path)
@@ -96,7 +174,6 @@ def test_what_cannot_run_here_is_left_out_of_the_growth(
     monkeypatch.setattr(growth, "LINES", lines[:2])
     assert growth.run(quick=True).met is None
     monkeypatch.setattr(growth, "LINES", lines[:1])
-    monkeypatch.setattr("bench.batch.rates", lambda folder, quick: {})
     assert growth.run(quick=True).met is True
 
 
