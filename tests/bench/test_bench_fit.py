@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
 import sys
 import time
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_batches_are_measured_by_turns_and_drawn(monkeypatch: pytest.MonkeyPatch
 
         def asked_s(self, n: int, width: int) -> float:
             asked.append((n, width))
-            return n / width**0.5
+            return float(n / width**0.5)
 
     drawn: list[plots.Point] = []
     monkeypatch.setattr(batch, "demo", lambda folder: Running())
@@ -99,7 +100,8 @@ def test_batches_are_measured_by_turns_and_drawn(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(plots, "draw", drawn.extend)
     result = batch.run(quick=True)
     assert asked == [(4, 1), (4, 2), (4, 4), (8, 8), (16, 16), (32, 32)]
-    assert (result.value, result.ratio) == (pytest.approx(32**0.5), pytest.approx(32**0.5))
+    assert result.value == pytest.approx(32**0.5)
+    assert result.ratio == pytest.approx(32**0.5)
     assert [(point.plot, point.x) for point in drawn] == [("throughput-batch", width) for width in batch.WIDTHS]
 
 
@@ -109,6 +111,32 @@ def test_the_quick_run_is_planned_within_twelve_minutes() -> None:
     assert required <= set(budget.QUICK_S) <= set(LINES)
     assert budget.SETUP_S + sum(budget.planned().values()) <= budget.ENOUGH_S
     assert budget.planned(2.0)["scan"] == 2 * budget.QUICK_S["scan"]
+
+
+def test_all_goes_on_after_a_line_that_is_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = importlib.import_module("bench.__main__")
+    asked: dict[str, float | None] = {}
+
+    def run_line(command: list[str], budget_s: float | None) -> tuple[dict[str, object] | None, str]:
+        asked[" ".join(command[2:])] = budget_s
+        if "mask" in command:
+            return None, "cut after its budget of 75 s"
+        return {"name": command[3], "ratio": 0.5, "met": "scan" not in command}, ""
+
+    monkeypatch.setattr(runner, "run_line", run_line)
+    monkeypatch.setattr(sys, "argv", ["bench", "all", "--quick", "--no-record", "--slack", "2"])
+    assert runner.main() == 1
+    out, said = capsys.readouterr()
+    assert "planned, at most 1434 s: set-up 100, scan 70," in out
+    assert "by hand: batch" in out
+    assert said == "mask: cut after its budget of 75 s\n"
+    assert asked["bench growth --quick --no-record"] == 2 * budget.QUICK_S["growth"]
+    assert "bench batch --quick --no-record" not in asked
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["value"], summary["met"]) == (len(budget.QUICK_S) - 2, False)
+    assert "mask" not in summary["peers"]
 
 
 RECORD = '{"name": "x", "value": 1, "unit": "s", "peers": {}, "limit": "", "ratio": 1, "goal": "", "met": true}'
