@@ -15,11 +15,14 @@ from backfill.hits import Place, occurrence_rows, read_hits
 from backfill.ranking import documents_mask
 from backfill.rows import rows_of
 from backfill.signals import starts
+from backfill.text_pages import read_cells
 from backfill.trees import iso, plain
 from backfill.types import Exchange, Occurrence, PalaceObject
 
 if TYPE_CHECKING:
     from backfill.bundle import Bundle, Segment
+
+_LONG_TEXTS = ("user_text", "agent_text", "thinking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def exchange_detail(bundle: Bundle, prefix: str) -> ExchangeDetail:
     """The visible exchange whose id in hex starts with `prefix`. Raises UsageError as `Bundle.find` does."""
     segment, doc = bundle.find(prefix)
     docs = segment.docs
-    exchange: Exchange = _rows(segment, "exchanges", Exchange, [int(docs.exchange_row[doc])])[0]
+    exchange = _exchange(segment, int(docs.exchange_row[doc]))
     number = int(docs.object_row[doc])
     occurrences: list[Occurrence] = _rows(segment, "occurrences", Occurrence, occurrence_rows(segment, doc))
     sessions = {place.session_id for place in occurrences}
@@ -169,6 +172,16 @@ def _room(kind: str, key: str, rows: list[tuple[Any, ...]]) -> RoomSummary:
     return RoomSummary(kind, key, rows[0][0], exchanges, iso(last_at), tuple(project for _, project, _, _ in rows))
 
 
+def _exchange(segment: Segment, row: int) -> Exchange:
+    """A row of exchanges; its long texts are read by their pages, and not with those of its row group."""
+    table = segment.table("exchanges")
+    texts = read_cells([(table, name, row) for name in _LONG_TEXTS])
+    values = table.rows_at(tuple(name for name in Exchange.__slots__ if name not in _LONG_TEXTS), [row])[row]
+    values.update((name, texts[table, name, row]) for name in _LONG_TEXTS)
+    found: list[Exchange] = rows_of("exchanges", {name: [values[name]] for name in Exchange.__slots__})
+    return found[0]
+
+
 def _rows(segment: Segment, table: str, kind: type[Any], positions: list[int]) -> list[Any]:
     names = tuple(kind.__slots__)
     rows = segment.table(table).rows_at(names, positions)
@@ -176,15 +189,21 @@ def _rows(segment: Segment, table: str, kind: type[Any], positions: list[int]) -
 
 
 def _neighbours(bundle: Bundle, column: str, wanted: bytes, sessions: set[str]) -> tuple[Neighbour, ...]:
-    places = []
+    found = []
     for segment in bundle.segments:
         for row in segment.rows_where("exchanges", column, wanted):
             doc = int(segment.doc_of_row[row])
-            if doc >= 0:
-                places.append(Place(segment, doc, segment.document_id(doc)))
-    found = []
-    for place, hit in zip(places, read_hits(places), strict=True):
-        names = place.segment.table("occurrences").rows_at(("session_id",), occurrence_rows(place.segment, place.doc))
-        if sessions & {row["session_id"] for row in names.values()}:
-            found.append(Neighbour(hit.exchange_id, hit.started_at, hit.exchange_core))
+            standing = occurrence_rows(segment, doc) if doc >= 0 else []
+            places = segment.table("occurrences").rows_at(("session_id", "started_at"), standing)
+            if sessions & {place["session_id"] for place in places.values()}:
+                started_at = iso(places[standing[0]]["started_at"])
+                found.append(Neighbour(segment.document_id(doc).hex(), started_at, _core(segment, doc)))
     return tuple(sorted(found, key=lambda entry: (entry.started_at or "~", entry.exchange_id)))
+
+
+def _core(segment: Segment, doc: int) -> str:
+    number = int(segment.docs.object_row[doc])
+    if number < 0:
+        return ""
+    core: str = segment.table("objects").rows_at(("exchange_core",), [number])[number]["exchange_core"]
+    return core
