@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.pace import Pace
@@ -52,6 +52,7 @@ def test_other_stages_and_what_is_said_of_others_do_not_count() -> None:
     assert rates([], now=1) == ({"m5": 0.0, "overall": 0.0}, {"m5": 0.0, "overall": 0.0})
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1e5), st.integers(0, 9)), min_size=1, max_size=30), st.integers(0, 30))
 def test_feeding_by_parts_is_feeding_at_once(rows: list[tuple[float, int]], cut: int) -> None:
     lines = [event(at, "done", n=n) for at, n in sorted(rows)]
