@@ -1,0 +1,44 @@
+"""Pages are answered while searches wait, searches one after the other, and what waits at the end is dropped."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from backfill.web.app import make_app
+from backfill.web.follow import Follower
+from backfill.web.pools import thread_pools
+from tests.bundle_fixture import SPECS, write_bundle
+from tests.web.client import BASE, PORT
+
+
+def test_pages_do_not_wait_behind_searches(tmp_path: Path):
+    path = write_bundle(tmp_path / "bundle", specs=SPECS[:2]).path
+    held = threading.Event()
+    answers: list[int] = []
+    with thread_pools() as pools:
+        app = make_app(Follower(path, pools.pages, trust_encoder=True), pools, port=PORT)
+        with TestClient(app, base_url=BASE) as client:
+            pools.searches.submit(held.wait, 60)
+            asked = threading.Thread(
+                target=lambda: answers.append(client.get("/api/search", params={"q": "deadlock"}).status_code)
+            )
+            asked.start()
+            try:
+                assert client.get("/api/stats").status_code == 200
+                assert client.get("/api/rooms").status_code == 200
+                assert not answers
+            finally:
+                held.set()
+                asked.join(60)
+    assert answers == [200]
+
+
+def test_the_pools_end_with_their_block():
+    with thread_pools() as pools:
+        assert pools.encoding.submit(sum, [1, 2]).result(60) == 3
+    with pytest.raises(RuntimeError):
+        pools.searches.submit(sum, [])
