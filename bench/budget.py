@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-# Seconds of each line with --quick, from the CPU seconds that it takes (bench/README.md) with a quarter on top. With
-# the set-up, which builds bundles where they are not, they stay below `ENOUGH_S`.
+# Seconds of each line with --quick, from the CPU seconds that it takes, or should by its parts (bench/README.md says
+# which), with a quarter on top. With the set-up, which builds bundles where they are not, they stay below `ENOUGH_S`.
 ENOUGH_S = 720
 SETUP_S = 50
 QUICK_S = {
