@@ -35,6 +35,8 @@ from backfill.web.pools import Pools
 
 log = logging.getLogger(__name__)
 CACHE_BYTES = 32 << 20
+# Of searches: some seconds of them. Beyond that one is refused at once, and pages are still answered.
+MAX_WAITING = 128
 
 
 class Api:
@@ -45,6 +47,7 @@ class Api:
         self._pools = pools
         self.cache = AnswerCache(cache_bytes)
         self._asked: dict[str, asyncio.Future[Answer]] = {}
+        self._searching = 0
 
     def routes(self) -> list[Route]:
         """One route an endpoint."""
@@ -89,8 +92,15 @@ class Api:
         loop, pools = asyncio.get_running_loop(), self._pools
         if not endpoint.searches:
             return await loop.run_in_executor(pools.pages, self._answer, state, endpoint, params)
-        await loop.run_in_executor(pools.encoding, _prepare, state, params)
-        return await loop.run_in_executor(pools.searches, self._answer, state, endpoint, params)
+        if self._searching >= MAX_WAITING:
+            busy = ApiError(503, "busy", f"{MAX_WAITING} searches wait already", "ask again in some seconds")
+            return Answer(busy.status, busy.body())
+        self._searching += 1
+        try:
+            await loop.run_in_executor(pools.encoding, _prepare, state, params)
+            return await loop.run_in_executor(pools.searches, self._answer, state, endpoint, params)
+        finally:
+            self._searching -= 1
 
     def _answer(self, state: State, endpoint: Endpoint, params: Params) -> Answer:
         try:

@@ -12,7 +12,7 @@ from backfill.web.app import make_app
 from backfill.web.follow import Follower
 from backfill.web.pools import thread_pools
 from tests.bundle_fixture import SPECS, write_bundle
-from tests.web.client import BASE, PORT
+from tests.web.client import BASE, PORT, client_of
 
 
 def test_pages_do_not_wait_behind_searches(tmp_path: Path):
@@ -35,6 +35,18 @@ def test_pages_do_not_wait_behind_searches(tmp_path: Path):
                 held.set()
                 asked.join(60)
     assert answers == [200]
+
+
+def test_a_search_too_many_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = write_bundle(tmp_path / "bundle", specs=SPECS[:2]).path
+    monkeypatch.setattr("backfill.web.app.MAX_WAITING", 0)
+    with client_of(path) as client:
+        answer = client.get("/api/search", params={"q": "deadlock"})
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (503, "busy")
+        assert client.get("/api/stats").status_code == 200
+        monkeypatch.setattr("backfill.web.app.MAX_WAITING", 1)
+        # The refusal is not remembered, and one search at a time is none too many.
+        assert [client.get("/api/search", params={"q": q}).status_code for q in ("deadlock", "licence")] == [200, 200]
 
 
 def test_the_pools_end_with_their_block():
