@@ -180,6 +180,8 @@ def measured(name: str, n: int, cache: Path, prepare: bool) -> dict[str, float]:
         print(f"{name:<7} {n:>10,} exchanges: made in {time.perf_counter() - started:.0f} s", flush=True)
     if prepare:
         return {}
+    for left in ("copy", "out"):  # of a run that was stopped
+        shutil.rmtree(folder / left, ignore_errors=True)
     paths = sorted(path for path in folder.iterdir() if path.is_dir())
     copied_s = 0.0
     for path in paths:
