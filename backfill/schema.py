@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from backfill.core_end import closed
 from backfill.extractive import Candidate, field_text
 from backfill.fidelity.grounding import MIN_SHARE, Words, flat_words, is_grounded, share_in
 from backfill.ids import fingerprint as fingerprint_of
@@ -36,7 +37,7 @@ __all__ = [
     "validate",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MAX_CORE_SENTENCES = 2
 MAX_CORE_TOKENS = 80
 MAX_CONTEXT_TOKENS = 80
@@ -155,7 +156,7 @@ def expand(
     rooms = _rooms(wire.r, exchange, files, seen)
     if isinstance(rooms, Rejection):
         return rooms
-    core = _two_sentences(_SPACE.sub(" ", clean_unicode(wire.c)).strip())
+    core = closed(_two_sentences(_SPACE.sub(" ", clean_unicode(wire.c)).strip()), seen)
     made = PalaceObject(
         exchange_id=exchange.exchange_id,
         exchange_core=core,

@@ -55,6 +55,17 @@ class Words:
             at = self._lower.find(start, at + 1)
         return False
 
+    def has(self, word: str) -> bool:
+        """Whether the texts have this very word, in any case, with no letter or digit at either side."""
+        word = word.lower()
+        at = self._lower.find(word)
+        while at >= 0:
+            end = at + len(word)
+            if not (self._lower[at - 1 : at].isalnum() or self._lower[end : end + 1].isalnum()):
+                return True
+            at = self._lower.find(word, at + 1)
+        return False
+
 
 def share_in(words: Sequence[str], seen: Words) -> float:
     """The share of the words that a source has, their ends apart."""
