@@ -25,6 +25,9 @@ DEFAULT_PORT = 8790
 ENCODER_THREADS = 1
 # Connections and requests at one time; beyond that a request gets 503 instead of a place in an endless queue.
 MAX_OPEN = 512
+# A connection that is closed after five idle seconds, as uvicorn does by itself, may meet the next request of a client
+# that keeps its connections, and the client sees a failure.
+KEEP_ALIVE_S = 75
 # Of the interpreter's lock: a search that runs in a thread lets the event loop in after a millisecond instead of five.
 SWITCH_S = 0.001
 
@@ -59,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
         config = uvicorn.Config(
             make_app(follower, pools, port=port), lifespan="off", ws="none", access_log=False, log_level="warning",
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=MAX_OPEN,
+            timeout_keep_alive=KEEP_ALIVE_S,
         )  # fmt: skip
         server = uvicorn.Server(config)
         with _stopped_by_signals(server):
