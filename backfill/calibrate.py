@@ -1,8 +1,9 @@
 """Speeds of an engine and an encoder, measured on a sample of the very exchanges that a run will ask about.
 
-The engine answers one exchange first, which loads it, and then the sample with its window full. The rate counts answers
-up to the moment when the window can no longer be full, for a run spends nearly all its time before that. Nothing that
-is made here is kept. Deliberately absent: guesses; what is not measured comes from a profile (`profiles`).
+The engine answers one exchange first, which loads it, and then the sample with its window full, exchanges and windows
+of claims by turns, for they cost differently. The rate counts answers up to the moment when the window can no longer be
+full, for a run spends nearly all its time before that. Nothing that is made here is kept. Deliberately absent: guesses;
+what is not measured comes from a profile (`profiles`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from backfill.config import Config
 from backfill.distill import DistilledShard, claims_fingerprint, distill, distill_fingerprint
@@ -29,7 +30,10 @@ from backfill.windows import Windows
 if TYPE_CHECKING:
     from backfill.interrupts import StopFlag
 
+T = TypeVar("T")
+
 BLOCKS = 5
+_TURNS = 8
 # Two-sided 95% point of Student's t with BLOCKS - 1 = 4 degrees of freedom.
 _T = 2.776
 _LEAST_ERROR = 0.1
@@ -40,7 +44,7 @@ class Speeds:
     """Rates of one worker and means of its requests. `error` is the relative half width of a 95% interval of the rate.
 
     `requests_per_item` counts retries; `tokens_in` and `tokens_out` are means a request in the model's own tokens;
-    `latency_s` is how long the last window of a run takes to come back. `n` requests were measured.
+    `latency_s` is how long a full window takes to come back, so the least that a run takes. `n` requests were measured.
     """
 
     origin: str
@@ -119,17 +123,20 @@ def calibrate(
 def steady_rate(submitted_at: Sequence[float], answered_at: Sequence[float], window: int) -> tuple[float, float]:
     """(answers a second, relative half width of its 95% interval) while the window was full.
 
-    Of n answers, the first n - window came while every answer made room for a request. With fewer than two windows the
-    whole span counts, and the half width is at least a half. Raises EngineError where nothing was answered.
+    Of n answers, the first n - window came while every answer made room for a request. An engine that begins with a
+    full window gives its first answers late, and where the sample has few windows that weighs more than the emptying at
+    the end: the higher of this rate and that of the whole span counts. With fewer than two windows there is the span
+    alone, and the half width is at least a half. Raises EngineError where nothing was answered.
     """
     n = len(answered_at)
     if not n or not submitted_at:
         raise EngineError("the engine answered nothing of the sample", hint="`backfill run` would fail too")
     start = submitted_at[0]
     full = n - window
+    whole = n / max(answered_at[-1] - start, 1e-9)
     if full < window:
-        return n / max(answered_at[-1] - start, 1e-9), 0.5
-    rate = full / max(answered_at[full - 1] - start, 1e-9)
+        return whole, 0.5
+    rate = max(whole, full / max(answered_at[full - 1] - start, 1e-9))
     marks = [start, *(answered_at[full * (i + 1) // BLOCKS - 1] for i in range(BLOCKS))]
     rates = [full / BLOCKS / max(b - a, 1e-9) for a, b in itertools.pairwise(marks)]
     mean = sum(rates) / BLOCKS
@@ -164,8 +171,11 @@ def _ask(
 def _distilled(
     config: Config, rows: Sequence[Exchange], windows: Windows, engine: Engine | None, should_stop: StopFlag | None
 ) -> list[DistilledShard]:
-    parts: list[tuple[str, Sequence[Exchange] | Windows]] = [(OBJECT, rows)] if rows else []
-    parts += [("claims", windows)] if windows else []
+    parts: list[tuple[str, Sequence[Exchange] | Windows]] = []
+    for turn in range(_TURNS):
+        some, others = _turn(rows, turn), _turn(windows, turn)
+        parts += [(OBJECT, some)] if some else []
+        parts += [("claims", Windows(others))] if others else []
     made = distill(
         parts,
         config.distill,
@@ -177,6 +187,10 @@ def _distilled(
         should_stop=should_stop or (lambda: False),
     )
     return list(made)
+
+
+def _turn(items: Sequence[T], turn: int) -> Sequence[T]:
+    return items[len(items) * turn // _TURNS : len(items) * (turn + 1) // _TURNS]
 
 
 def _embed_speed(config: Config, shards: Sequence[DistilledShard]) -> tuple[float, float]:

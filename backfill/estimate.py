@@ -122,7 +122,8 @@ def _stage_seconds(
     distill = 0.0
     if amounts.requests:
         asked_s = amounts.requests / speeds.requests_s / workers if speeds.requests_s else 0.0
-        distill = speeds.load_s + asked_s + min(speeds.latency_s, asked_s)
+        # The last request is handed over one window before the end and takes one window's time (Little, 1961).
+        distill = speeds.load_s + max(asked_s, speeds.latency_s)
     embed = speeds.embed_load_s + (amounts.texts / speeds.embed_texts_s / workers if speeds.embed_texts_s else 0.0)
     return {
         "scan": work.scan_bytes_left / scan_rate / max(1, config.scan.workers) if scan_rate else 0.0,
