@@ -12,7 +12,7 @@ import heapq
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from backfill.indexes.field import build_field, kind_for, narrowed
 
 # English and code have a token for each 4 to 6 characters, CJK one for each: 0.7 to 4 million tokens of 40 bytes.
 BLOCK_CHARS = 4 << 20
+# Each is an open file while it is merged, of which a process may have 1,024; merged, they are one block again.
+_BLOCKS_AT_ONCE = 256
 _READ_TERMS = 4096
 
 Array = npt.NDArray[Any]
@@ -41,19 +43,34 @@ def write_field(texts: Iterable[str], path: Path) -> int:
     if following is None:
         write_arrays(path, first)
         return len(first["lengths"])
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        write_arrays(Path(folder) / "0", first)
+    # On NFS a file that was mapped a moment ago may stand in the way of its folder, which goes with the caller's then.
+    with tempfile.TemporaryDirectory(dir=path.parent, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        paths = [folder / "0"]
+        write_arrays(paths[0], first)
+        n_docs = len(first["lengths"])
         del first
-        n_blocks = 1
-        while following is not None:
+        for number in count(1):
+            if following is None:
+                break
             arrays = build_field(_run(chain([following], rest)))
-            write_arrays(Path(folder) / str(n_blocks), arrays)
+            paths.append(folder / str(number))
+            write_arrays(paths[-1], arrays)
+            n_docs += len(arrays["lengths"])
             del arrays
-            n_blocks += 1
             following = next(rest, None)
-        blocks = [open_arrays(Path(folder) / str(number)) for number in range(n_blocks)]
-        write_arrays(path, _merged(blocks, Path(folder)))
-        return sum(len(block["lengths"]) for block in blocks)
+            if len(paths) == _BLOCKS_AT_ONCE and following is not None:
+                paths = [_merge(paths, folder, folder / f"to-{number}")]
+        _merge(paths, folder, path)
+    return n_docs
+
+
+def _merge(paths: Sequence[Path], folder: Path, out: Path) -> Path:
+    """Writes one field over the documents of all blocks, and removes these; returns `out`."""
+    write_arrays(out, _merged([open_arrays(path) for path in paths], folder))
+    for path in paths:
+        path.unlink()
+    return out
 
 
 def _run(texts: Iterator[str]) -> Iterator[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -44,4 +47,33 @@ def test_terms_are_read_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     texts = [f"word{i} word{i * 7 % 31} alpha beta" for i in range(40)]
     field_blocks.write_field(texts, tmp_path / "field")
     write_arrays(tmp_path / "once", build_field(texts))
+    assert (tmp_path / "field").read_bytes() == (tmp_path / "once").read_bytes()
+
+
+def test_there_may_be_more_blocks_than_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(field_blocks, "BLOCK_CHARS", 1)
+    monkeypatch.setattr(field_blocks, "_BLOCKS_AT_ONCE", 8, raising=False)
+    texts = [f"word{i} word{i * 7 % 31} alpha" for i in range(100)]
+    write_arrays(tmp_path / "once", build_field(texts))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(tmp_path, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 40, hard))
+    try:
+        assert field_blocks.write_field(texts, tmp_path / "field") == len(texts)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (tmp_path / "field").read_bytes() == (tmp_path / "once").read_bytes()
+
+
+def test_a_folder_that_cannot_go_yet_is_left_to_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: Any, **__: Any) -> None:  # as NFS is while a file that was removed is still open
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr(field_blocks, "BLOCK_CHARS", 1)
+    monkeypatch.setattr(os, "rmdir", busy)
+    assert field_blocks.write_field(["a b", "b c"], tmp_path / "field") == 2
+    monkeypatch.undo()
+    write_arrays(tmp_path / "once", build_field(["a b", "b c"]))
     assert (tmp_path / "field").read_bytes() == (tmp_path / "once").read_bytes()
