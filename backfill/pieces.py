@@ -252,6 +252,7 @@ class MemoryPiece:
     union: Union
     month: str = ""
     _rows: dict[str, list[Any]] = field(default_factory=dict)
+    _vectors: dict[str, Any] = field(default_factory=dict)
 
     def _all(self, table: str) -> list[Any]:
         if table not in self._rows:
@@ -279,11 +280,12 @@ class MemoryPiece:
 
     def vectors(self, part: str) -> Any:
         """See Piece."""
-        texts = self._texts(part)
-        found = [self.union.vectors.get(text_hash(text)) for text in texts]
-        if not found or any(data is None for data in found):
-            return None
-        return np.frombuffer(b"".join(data for data in found if data), "<f2").reshape(len(found), -1)
+        if part not in self._vectors:
+            found = [self.union.vectors.get(text_hash(text)) for text in self._texts(part)]
+            known = [data for data in found if data is not None]
+            whole = found and len(known) == len(found)
+            self._vectors[part] = np.frombuffer(b"".join(known), "<f2").reshape(len(known), -1) if whole else None
+        return self._vectors[part]
 
     def compare_vectors(self, part: str) -> None:
         """See Piece. Memory is believed."""

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill import compose, month, overview, rows, spill
+from backfill import compose, month, overview, pieces, rows, spill
 from backfill.documents import documents_of
 from backfill.errors import BundleError
 from backfill.ids import row_hash
 from backfill.indexes import field_blocks
 from backfill.inputs import Input, open_bundle
 from backfill.merge import merge, merge_inputs
-from backfill.pieces import FilePiece
+from backfill.pieces import FilePiece, MemoryPiece
 from backfill.rows import sort_rows
-from backfill.union import Union, view_of
+from backfill.union import Union, text_hash, view_of
 from tests.exchanges import make_exchange
 from tests.random_rows import row_sets
 from tests.test_merge import QUIET, canonical_files, deal, make_settings, put, small_sets, union_of, write
@@ -133,3 +133,19 @@ def test_memory_of_a_month_hardly_grows_with_it(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(rows, "RUN_ROWS", 64)
     small, large = (peak_bytes(tmp_path / str(n), n) for n in (600, 1400))
     assert (large - small) / 800 < 600
+
+
+def test_vectors_in_memory_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(text: str) -> bytes:
+        asked.append(text)
+        return text_hash(text)
+
+    monkeypatch.setattr(pieces, "text_hash", counted)
+    piece = MemoryPiece("memory", union_of(small_sets()))
+    first = piece.vectors("core")
+    n_asked = len(asked)
+    assert len(first) == piece.n_rows("objects") == n_asked
+    assert np.array_equal(piece.vectors("core"), first)
+    assert len(asked) == n_asked
