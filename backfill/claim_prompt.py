@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ from backfill.ids import fingerprint
 from backfill.prompts import Cut, Prompt, cut_counted, fence_of
 from backfill.schema import Rejection
 from backfill.text import clean_unicode, tokens_est
+from backfill.trees import iso
 from backfill.types import CLAIM_KINDS, ClaimKind, Exchange, ToolCall
 from backfill.windows import MAX_EXCHANGES, Window
 from backfill.wire import LETTER, WORD_REST
@@ -201,6 +201,4 @@ def _tool(tool: ToolCall) -> str:
 
 
 def _date(started_at: int | None) -> str:
-    if started_at is None:
-        return ""
-    return datetime.fromtimestamp(started_at // 1_000_000, UTC).date().isoformat()
+    return (iso(started_at) or "")[:10]

@@ -141,7 +141,10 @@ def _months(ids: Ids, named: Ids, started: I64) -> tuple[npt.NDArray[np.int32], 
 def _month(day: int) -> str:
     if day == _NO_TIME:
         return vis.UNDATED
-    moment = datetime.fromtimestamp(day * 86_400, UTC)
+    try:
+        moment = datetime.fromtimestamp(day * 86_400, UTC)
+    except (ValueError, OverflowError, OSError):  # beyond the calendar, as `trees.iso` has it
+        return vis.UNDATED
     return f"{moment.year:04d}-{moment.month:02d}"
 
 

@@ -131,5 +131,8 @@ def segments_of(union: Union) -> dict[bytes, str]:
 def _month(micros: int | None) -> str:
     if micros is None:
         return vis.UNDATED
-    moment = datetime.fromtimestamp(micros // 1_000_000, UTC)
+    try:
+        moment = datetime.fromtimestamp(micros // 1_000_000, UTC)
+    except (ValueError, OverflowError, OSError):  # beyond the calendar, as `trees.iso` has it
+        return vis.UNDATED
     return f"{moment.year:04d}-{moment.month:02d}"

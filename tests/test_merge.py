@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -257,8 +258,6 @@ def month_sets(month: str, word: str) -> dict[str, list[Any]]:
 
 def small_sets() -> dict[str, list[Any]]:
     """One exchange with an object and two places."""
-    from dataclasses import replace
-
     from tests.test_visibility import PLACE, _exchange, _object
 
     row = _exchange(output="exit 0")
@@ -276,6 +275,16 @@ def small_sets() -> dict[str, list[Any]]:
 def test_a_segment_is_the_month_of_the_earliest_occurrence(tmp_path: Path) -> None:
     write(union_of(small_sets()), tmp_path / "b")
     assert [p.name for p in (tmp_path / "b" / "seg").iterdir()] == ["2026-03"]
+
+
+@pytest.mark.parametrize("started_at", [-62_135_600_008_000_000, 253_402_318_799_000_000])
+def test_a_time_beyond_the_calendar_is_undated(tmp_path: Path, started_at: int) -> None:
+    sets = small_sets()
+    sets["occurrences"] = [replace(place, started_at=started_at) for place in sets["occurrences"]]
+    write(union_of(sets), tmp_path / "b")
+    assert [p.name for p in (tmp_path / "b" / "seg").iterdir()] == ["undated"]
+    merge([tmp_path / "b"], tmp_path / "m", read_run=lambda path: pytest.fail(str(path)))
+    assert canonical_files(tmp_path / "m") == canonical_files(tmp_path / "b")
 
 
 def test_an_earlier_copy_moves_an_exchange_to_its_month(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ _MILLIS = {f"{n:03d}": n * 1000 for n in range(1000)}
 _MINUTES: dict[str, int] = {}
 _MAX_MINUTES = 4096
 _NUMERIC_MIN_S, _NUMERIC_MAX_S = 946_684_800, 4_102_444_800  # 2000 to 2100
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,8 @@ class FolderReader(Reader, Protocol):
 def parse_time(value: Any, assume_tz: str) -> tuple[int | None, bool]:
     """(microseconds since 1970 UTC or None, whether the zone was assumed) of ISO 8601 text or an epoch number.
 
-    Numbers are taken as seconds, milliseconds, microseconds or nanoseconds by their size (years 2000 to 2100).
+    Numbers are taken as seconds, milliseconds, microseconds or nanoseconds by their size (years 2000 to 2100). What
+    lies outside the years 1 to 9999 in UTC, as a mark for "never" may by its zone, is no time.
     """
     if isinstance(value, str):
         if len(value) == 24 and value[23] == "Z":
@@ -156,7 +158,8 @@ def parse_time(value: Any, assume_tz: str) -> tuple[int | None, bool]:
         if assumed:
             moment = moment.replace(tzinfo=_zone(assume_tz))
         # A double holds microseconds since 1970 exactly until the year 2255.
-        return round(moment.timestamp() * 1_000_000), assumed
+        at = round(moment.timestamp() * 1_000_000)
+        return (at, assumed) if _FIRST_US <= at <= _LAST_US else (None, False)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _NUMERIC_MAX_S * 1e9:
         for scale in (1_000_000, 1_000, 1):
             if _NUMERIC_MIN_S <= value * scale / 1_000_000 <= _NUMERIC_MAX_S:

@@ -10,6 +10,7 @@ import pytest
 
 from backfill.ledger import check
 from backfill.sources.base import parse_time
+from backfill.trees import iso
 from tests.claude_lines import read
 from tests.sources.mutations import corpus, draw, examine
 from tests.sources.small_files import CASES as SMALL
@@ -34,6 +35,25 @@ def test_the_drawing_reaches_every_format_and_repeats() -> None:
 @pytest.mark.parametrize("value", [10**400, -(10**400), 1e308, float("inf"), float("-inf"), float("nan")])
 def test_a_number_beyond_any_time_is_none(value: float) -> None:
     assert parse_time(value, "UTC") == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "zone"),
+    [
+        ("0001-01-01T00:00:00", "Europe/Berlin"),
+        ("0001-01-01T00:00:00+05:00", "UTC"),
+        ("9999-12-31T23:59:59", "America/New_York"),
+        ("9999-12-31T23:59:59.9999999Z", "UTC"),
+    ],
+)
+def test_a_time_that_no_calendar_has_in_utc_is_none(value: str, zone: str) -> None:
+    assert parse_time(value, zone) == (None, False)
+
+
+def test_the_first_and_the_last_time_of_the_calendar_are_times() -> None:
+    for value in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"):
+        at, _ = parse_time(value, "UTC")
+        assert iso(at) == value
 
 
 @pytest.mark.parametrize("given", [b"[]", b"{}", b"7"])
