@@ -11,6 +11,7 @@ import errno
 import importlib
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from backfill.errors import BackfillError
 
@@ -55,7 +56,10 @@ _NOT_OURS = "make it writable for this user, or name a folder that is"
 _OS_HINTS = {
     errno.ENOSPC: _NO_ROOM, errno.EDQUOT: _NO_ROOM, errno.EFBIG: _NO_ROOM,
     errno.EACCES: _NOT_OURS, errno.EPERM: _NOT_OURS, errno.EROFS: _NOT_OURS,
+    errno.EMFILE: f"raise the limit of open files (`ulimit -Hn`); {_OS_HINT}",
 }  # fmt: skip
+# Enough for the shards of some million exchanges; where a system takes no such number, what macOS takes.
+_OPEN_FILES = (65_536, 10_240)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,12 +71,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.parse_args(arguments)
         parser.print_help()
         return 2
+    _allow_open_files()
     module = importlib.import_module(f"backfill.commands.{MODULES.get(name, name)}")
     command = argparse.ArgumentParser(prog=f"backfill {name}", description=module.__doc__)
     module.add_arguments(command)
     if not any("--json" in action.option_strings for action in command._actions):
         command.add_argument("--json", action="store_true", help="one line of JSON on stdout")
     return _guarded(module, command.parse_args(arguments[1:]))
+
+
+def _allow_open_files() -> None:
+    """Raises this process's own limit, often 1,024: a merge has some files of every shard or segment open at once."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in _OPEN_FILES:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft == resource.RLIM_INFINITY or soft >= allowed:
+            return
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+            return
 
 
 def _guarded(module: object, args: argparse.Namespace) -> int:

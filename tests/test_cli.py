@@ -52,6 +52,19 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert "--json" in capsys.readouterr().out
 
 
+def test_a_command_may_have_more_files_open_than_a_shell_begins_with(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        assert main(["status", str(tmp_path)]) == 2
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert allowed[1] == hard
+    assert allowed[0] == (65_536 if hard == resource.RLIM_INFINITY else min(65_536, hard))
+
+
 def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["qeury"])
