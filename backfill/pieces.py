@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -24,6 +25,7 @@ from backfill.durable import sha256_file
 from backfill.embed import CLAIM_VECTORS, object_texts, part_text
 from backfill.errors import BundleError, ShardError
 from backfill.indexes.vectors import open_vectors
+from backfill.rows import refuse_odd
 from backfill.sums import SEGMENT_TABLES
 from backfill.superseded import subject_keys
 from backfill.types import TIER_RANK
@@ -123,7 +125,13 @@ class FilePiece:
         except (pa.ArrowException, OSError, ValueError) as error:
             self._compare(table)
             raise ShardError(f"{self.name}: {table} cannot be read: {error}") from error
-        return {name: _plain(data.column(name).combine_chunks()) for name in names}
+        found = {name: _plain(data.column(name).combine_chunks()) for name in names}
+        if self.check is not None and any(map(_is_odd, found, found.values())):
+            raise BundleError(
+                f"{self.name}: {table} lacks a value, or has one that is none of its kind",
+                hint="the bundle is damaged, or not honest",
+            )
+        return found
 
     def rows(self, table: str, positions: Positions) -> list[Any]:
         """See Piece. Reads only the row groups that hold the positions."""
@@ -146,7 +154,8 @@ class FilePiece:
             group = int(np.searchsorted(starts, positions[at], side="right")) - 1
             end = int(np.searchsorted(positions, starts[group + 1]))
             data = file.read_row_group(group).take(pa.array(positions[at:end] - starts[group]))
-            rows = tables.from_arrow(tables.TABLES[table], data)
+            read = partial(tables.from_arrow, tables.TABLES[table], data)
+            rows = read() if self.check is None else refuse_odd(table, read, self.name)
             if table == "exchanges" and self.check is not None:
                 self.check(rows)
             yield from rows
@@ -357,6 +366,20 @@ def claim_keys(piece: Piece) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         np.frombuffer(b"".join(k for k, _ in keys), ID),
         np.frombuffer(b"".join(v for _, v in keys), ID),
     )
+
+
+def _is_odd(name: str, column: Any) -> bool:
+    """Whether a column holds what no row of ours has: no value, no UTF-8, an unknown tier, a claim of nothing."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return True
+    if name == "exchange_ids":
+        empty = bool((np.diff(column.offsets.to_numpy()) < 1).any())
+        return empty or column.null_count > 0 or column.flatten().null_count > 0
+    if name == "tier":
+        return not set(column.unique().to_pylist()) <= TIER_RANK.keys()
+    return column.null_count > 0 and name != "started_at"
 
 
 def _vector_role(part: str) -> str:

@@ -8,10 +8,15 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
+from backfill.clean import clean_line
+from backfill.errors import BundleError
 from backfill.ids import row_bytes
 from backfill.types import (
     TIER_RANK,
@@ -66,6 +71,27 @@ def rows_of(table: str, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
     kind = ROW_TYPES[table]
     cells = [_cells(name, columns[name]) for name in kind.__slots__]
     return [kind(*values) for values in zip(*cells, strict=True)]
+
+
+def refuse_odd(table: str, make: Callable[[], list[Any]], where: str) -> list[Any]:
+    """The rows that `make` gives, of a table that a stranger may have written: each value is one that its field takes.
+
+    Raises BundleError, which names `where`.
+    """
+    try:
+        rows = make()
+        _decoder(table).decode(msgspec.msgpack.encode(rows))
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:  # ValueError: text that is no UTF-8
+        raise BundleError(
+            f"{where}: a row of {table} has a value that is none of its kind: {clean_line(str(error))[:200]}",
+            hint="the bundle is damaged, or not honest",
+        ) from error
+    return rows
+
+
+@cache
+def _decoder(table: str) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(list[ROW_TYPES[table]])  # type: ignore[misc]
 
 
 def sort_rows(table: str, rows: Iterable[Row]) -> list[Any]:

@@ -22,7 +22,7 @@ from backfill.columns import ParquetFile
 from backfill.durable import sha256_file
 from backfill.errors import BackfillError
 from backfill.ids import content_id, exchange_id, row_hash
-from backfill.rows import ROW_TYPES, rows_of, sort_rows
+from backfill.rows import ROW_TYPES, refuse_odd, rows_of, sort_rows
 from backfill.sums import SEGMENT_TABLES, segment_sums
 from backfill.types import Exchange, PalaceObject
 from backfill.union import Union, View, logical_digest, segments_of, view_of
@@ -108,8 +108,9 @@ def _fits_its_name(file: Path) -> bool:
 
 
 def read_rows(segment: Segment, table: str) -> list[Any]:
-    """All rows of a table of a segment."""
-    return rows_of(table, segment.table(table).read(list(ROW_TYPES[table].__slots__)))
+    """All rows of a table of a segment. Raises BundleError for a value that is none of its kind."""
+    columns = segment.table(table).read(list(ROW_TYPES[table].__slots__))
+    return refuse_odd(table, lambda: rows_of(table, columns), f"segment {segment.name}")
 
 
 def check_ids(row: Exchange) -> str:
