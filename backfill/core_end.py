@@ -27,13 +27,14 @@ _ANNOUNCING = word_set(
 
 
 def closed(core: str, seen: Words) -> str:
-    """The core without an end that the bound on words cut off; as it is where it is shorter than the bound.
+    """The core without an end that the bound on words cut off; as it is where it is shorter than the bound, or longer,
+    as of an engine that heeds no bound and ends its sentences itself.
 
     The last word stays where the source has it as a whole word. Words that announce another and then stand last go, and
     so does a last sentence of which fewer than three words are left.
     """
     words = core.split(" ")
-    if len(words) < MAX_CORE_WORDS:
+    if len(words) != MAX_CORE_WORDS:
         return core
     last = words[-1].rstrip(_MARKS)
     if not last or not seen.has(last):

@@ -57,6 +57,11 @@ def test_a_core_below_the_bound_is_as_it_was() -> None:
     assert closed(text, SEEN) == text
 
 
+def test_a_core_beyond_the_bound_was_not_cut_by_it() -> None:
+    text = " ".join([*OPENING.split(), *["date"] * MAX_CORE_WORDS, "for the nightly deployments."])
+    assert closed(text, SEEN) == text
+
+
 def test_a_cut_answer_becomes_an_object_without_the_glued_word() -> None:
     row = make_exchange(
         "The reviewer found a bug where sessions that cross midnight get two ids, why does that happen here?",
