@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from backfill.chunks import verbatim_chunks
 from backfill.embed import object_texts
 from backfill.ids import claim_id, content_id, exchange_id, row_hash
 from backfill.privacy import home_spans
@@ -44,6 +45,11 @@ def masked_union(union: Union, parts: Sequence[str]) -> Union:
         ids[old.exchange_id] = rows[key].exchange_id
     out = Union()
     out.add("exchanges", rows.values())
+    for key, row in rows.items():
+        before, after = verbatim_chunks(union.exchanges[key]), verbatim_chunks(row)
+        # Cut into fewer pieces than before, it has no vector for each, and so none.
+        for was, now in zip(before, after, strict=True) if len(before) == len(after) else ():
+            _carry(union, out, was, now)
     out.add("occurrences", [_occurrence(row, ids) for row in union.occurrences.values()])
     for made in union.objects.values():
         new = _object(made, union.exchanges[made.source_row], rows[made.source_row], ids)

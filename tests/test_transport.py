@@ -10,15 +10,17 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard
 
 from backfill.bundle import Bundle
+from backfill.chunks import verbatim_chunks
 from backfill.errors import BundleError, UsageError
 from backfill.inputs import read_bundle
 from backfill.masking import mask, masked_union
 from backfill.transport import export_bundle, import_bundle
-from backfill.union import view_of
+from backfill.union import text_hash, view_of
 from backfill.verify import verify_bundle
 from tests import fake_encoder
 from tests.test_merge import PARTS, canonical_files
@@ -76,6 +78,16 @@ def test_home_directories_are_masked_unless_kept(tmp_path: Path) -> None:
         files = b"".join(p.read_bytes() for p in out.rglob("*") if p.suffix in (".json", ".arrays"))
         assert (b"tamara" in files) is wanted
         assert len(view_of(read_bundle(out).union).objects) == 2
+
+
+def test_vectors_of_verbatim_text_go_along(tmp_path: Path) -> None:
+    union = read_bundle(made(tmp_path, HOMES + PLAIN)).union
+    before = [piece for row in union.exchanges.values() for piece in verbatim_chunks(row)]
+    union.add_vectors(before, np.arange(8 * len(before), dtype="<f2").reshape(-1, 8))
+    masked = masked_union(union, PARTS)
+    after = [piece for row in masked.exchanges.values() for piece in verbatim_chunks(row)]
+    assert before != after
+    assert [masked.vectors[text_hash(piece)] for piece in after] == [union.vectors[text_hash(p)] for p in before]
 
 
 def test_masking_what_names_no_home_changes_nothing(tmp_path: Path) -> None:
