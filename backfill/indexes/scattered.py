@@ -73,4 +73,6 @@ class ScatteredRows:
         places = (numbers - np.repeat(self._bounds[:-1], counts)) * self._row_bytes
         size, handles = self._row_bytes, np.repeat(self._handles, counts).tolist()
         data = b"".join(map(os.pread, handles, repeat(size), places.tolist()))
+        if len(data) != size * len(numbers):
+            raise OSError(errno.EIO, "the file ends early")
         return np.frombuffer(data, "<f2").reshape(len(numbers), size // 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -23,3 +24,12 @@ def test_rows_are_taken_across_files_and_an_empty_one(tmp_path: Path, keep_mappe
         taken = rows.take(np.array(wanted, np.int64))
         assert taken.dtype == np.float16
         assert taken.tolist() == every[wanted].tolist()
+
+
+def test_a_file_that_was_cut_after_it_was_opened_is_an_error_of_reading(tmp_path: Path):
+    path = tmp_path / "a.f16"
+    path.write_bytes(np.ones((9, 5), "<f2").tobytes())
+    rows = ScatteredRows([open_vectors(path, 5)])
+    os.truncate(path, 44)
+    with pytest.raises(OSError, match="ends early"):
+        rows.take(np.array([8], np.int64))
