@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from operator import itemgetter
+from types import GenericAlias
 from typing import Any
 
 import msgspec
@@ -91,7 +92,7 @@ def refuse_odd(table: str, make: Callable[[], list[Any]], where: str) -> list[An
 
 @cache
 def _decoder(table: str) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(list[ROW_TYPES[table]])  # type: ignore[misc]
+    return msgspec.msgpack.Decoder(GenericAlias(list, ROW_TYPES[table]))
 
 
 def sort_rows(table: str, rows: Iterable[Row]) -> list[Any]:
