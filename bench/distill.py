@@ -7,6 +7,9 @@ Peers, in one process: `LLM.generate` gets the token ids of all files ready made
 limit: the stage cannot beat the engine it drives except by keeping it fuller); a loop of one `LLM.chat` a file;
 transformers' `generate` on all of them, padded, without a schema, which it does not know. Goals: at least 0.97 of
 `LLM.generate`, 2 times the loop; transformers is reported.
+
+`python -m bench.distill --against-generate` compares with `LLM.generate` alone, over all samples a turn: of
+a few exchanges, the first and last answers of a turn are most.
 """
 
 from __future__ import annotations
@@ -190,6 +193,7 @@ def serve_peer(settings: dict[str, Any]) -> None:
     tokenizer = llm.get_tokenizer()
     params = SamplingParams(
         temperature=0,
+        frequency_penalty=settings["frequency_penalty"],
         max_tokens=settings["max_new_tokens"],
         structured_outputs=StructuredOutputsParams(json=WIRE_SCHEMA),
     )
@@ -230,5 +234,47 @@ def _transformers(directory: str) -> Callable[[list[Any], int], float]:
     return seconds
 
 
+def against_generate(turns: int = 3) -> list[float]:
+    """Rates of the distill stage as shares of `LLM.generate`'s, a turn each; who goes first alternates."""
+    config = load_config(ROOT / "configs" / "cpu.yaml")
+    config = replace(
+        config,
+        engine=replace(config.engine, max_new_tokens=MAX_NEW_TOKENS),
+        distill=replace(config.distill, max_attempts=1, prompt_tokens=384),
+    )
+    found = sample_files(config)
+    shares = []
+    with tempfile.TemporaryDirectory(prefix="backfill-bench-") as folder:
+        engine = make_engine(config.engine, log_path=Path(folder) / "ours.log")
+        peer = Peer(config, Path(folder) / "peer.log")
+
+        def stage(rows: list[Exchange]) -> float:
+            work = distill(
+                [("chunk", rows)], config.distill, fingerprint="", engine=engine, max_new_tokens=MAX_NEW_TOKENS
+            )
+            return timed(lambda: list(work))
+
+        def generate(rows: list[Exchange]) -> float:
+            return peer.seconds("generate", [[_messages(row, config) for row in rows]])
+
+        try:
+            for turn, chunk in enumerate([found[:1], *_chunks(found, len(found), turns)]):
+                rows = [row for file in chunk for row in file]
+                first, second = (stage, generate) if turn % 2 else (generate, stage)
+                took = {first: first(rows), second: second(rows)}
+                if turn:  # the first loads both
+                    shares.append(took[generate] / took[stage])
+                    print(f"  {len(rows)} exchanges: {took[stage]:.1f} s, LLM.generate {took[generate]:.1f} s "
+                          f"({shares[-1]:.3f})", flush=True)  # fmt: skip
+        finally:
+            engine.close()
+            peer.close()
+    print(f"  median {statistics.median(shares):.3f} of LLM.generate (goal {GOAL})")
+    return shares
+
+
 if __name__ == "__main__":
-    serve_peer(json.loads(sys.argv[1]))
+    if sys.argv[1:] == ["--against-generate"]:
+        against_generate()
+    else:
+        serve_peer(json.loads(sys.argv[1]))
