@@ -162,7 +162,8 @@ def test_shards_go_out_largest_first(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_stopped_array_task_comes_back_late(tmp_path: Path) -> None:
     """Two `work` processes; one is stopped mid-shard, the other does everything, the late one changes nothing."""
-    settings = config(engine={"delay_ms": 300.0, "window": 4}, stuck_after_s=5.0)
+    # The other is to be at its own shards for longer than this one may be silent, for it leaves what nobody has begun.
+    settings = config(engine={"delay_ms": 1000.0, "window": 4}, stuck_after_s=5.0)
     run, plan = prepared(tmp_path / "run", settings)
     code = (
         "import sys; from tests import fake_encoder; from pathlib import Path; import pytest\n"
