@@ -17,9 +17,10 @@ from typing import Any
 
 from backfill.errors import BundleError
 from backfill.file_ranges import FileRanges
-from backfill.parquet_footer import I32, I64, LIST, STRUCT, Footer, ThriftStruct, number_of, read_footer, thrift_bytes
+from backfill.parquet_footer import Footer, read_footer
 from backfill.parquet_pages import check_pages
 from backfill.recent import Recent
+from backfill.thrift import I32, I64, LIST, STRUCT, ThriftStruct, number_of, thrift_bytes
 
 ID_BYTES = 16
 MAX_FOOTER_BYTES = 64 << 20

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 
 from backfill.errors import BundleError
-from backfill.parquet_footer import BOOL_FALSE, BOOL_TRUE, STRUCT, ThriftReader, ThriftStruct, number_of
+from backfill.thrift import BOOL_FALSE, BOOL_TRUE, STRUCT, ThriftReader, ThriftStruct, number_of
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 128 << 10

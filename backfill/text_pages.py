@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from backfill.columns import MAX_DECODED_BYTES, PARQUET_MAGIC, ParquetFile
-from backfill.parquet_footer import BINARY, I32, LIST, STRUCT, ThriftStruct, list_start, number, thrift_bytes
 from backfill.parquet_pages import check_page
 from backfill.recent import Recent
+from backfill.thrift import BINARY, I32, LIST, STRUCT, ThriftStruct, list_start, number, thrift_bytes
 
 # The cells of 1,000 hits of 4,000 characters; a character takes 1 to 4 bytes.
 MAX_RECENT_CHARS = 4 << 20

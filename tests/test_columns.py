@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from backfill import columns, parquet_footer
 from backfill.columns import ParquetFile
 from backfill.errors import BundleError
-from backfill.parquet_footer import RowGroup, ThriftReader, skip_value, thrift_bytes
+from backfill.parquet_footer import RowGroup
 from backfill.parquet_pages import check_pages, zstd_bound
+from backfill.thrift import ThriftReader, skip_value, thrift_bytes
 
 N_ROWS = 1000
 SCHEMA = pa.schema(
