@@ -17,7 +17,8 @@ from backfill.errors import UsageError
 from backfill.inputs import Input, join_settings, open_bundle
 from backfill.lineage import host_record
 from backfill.merged import write_merged
-from backfill.pieces import ID, distinct_pieces, ids_of
+from backfill.piece_columns import ID, ids_of
+from backfill.pieces import distinct_pieces
 from backfill.rundir import PLAN
 
 _BRINGING = frozenset({"add", "sweep", "forget", "merge"})

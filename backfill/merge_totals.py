@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.overview import Overview
-from backfill.pieces import id_at
+from backfill.piece_columns import id_at
 from backfill.superseded import marks_in
 from backfill.types import Superseded
 from backfill.union import SUM_LANES

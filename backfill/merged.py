@@ -24,7 +24,8 @@ from backfill.inputs import Settings
 from backfill.merge_totals import RoomKey, Totals
 from backfill.month import Members, Month, MonthVectors, read_month
 from backfill.overview import Keys, Overview, overview_of
-from backfill.pieces import ID, TABLES, FilePiece, Piece, claim_keys, ids_of
+from backfill.piece_columns import ID, ids_of
+from backfill.pieces import TABLES, FilePiece, Piece, claim_keys
 from backfill.trust import record_segments, segment_digest
 from backfill.types import Claim, Room, Tombstone
 from backfill.union import digest_of_sum, visible_sum

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from backfill import visibility as vis
 from backfill.ids import row_bytes
-from backfill.pieces import I32, ID, Piece, hashed, ids_of, key_columns, numbers, tier_ranks
+from backfill.piece_columns import I32, ID, hashed, ids_of, numbers, tier_ranks
+from backfill.pieces import Piece, key_columns
 
 Ids = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]

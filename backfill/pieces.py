@@ -6,7 +6,6 @@ merge holds a few hundred bytes an exchange and one segment's rows at a time. De
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,15 +24,13 @@ from backfill.durable import sha256_file
 from backfill.embed import CLAIM_VECTORS, object_texts, part_text
 from backfill.errors import BundleError, ShardError
 from backfill.indexes.vectors import open_vectors
+from backfill.piece_columns import ID, empty, is_odd, plain, same_type
 from backfill.rows import refuse_odd
 from backfill.sums import SEGMENT_TABLES
 from backfill.superseded import subject_keys
-from backfill.types import TIER_RANK
 from backfill.union import Union, text_hash, text_keys
 
 TABLES = SEGMENT_TABLES
-ID = np.dtype("S16")  # compared as bytes; `.tobytes()` gives them whole, `.item()` loses trailing zeros
-I32 = np.dtype("<i4")
 
 _EACH: dict[str, tuple[str, ...]] = {
     "exchanges": ("exchange_id",),
@@ -118,15 +115,15 @@ class FilePiece:
     def columns(self, table: str, names: Sequence[str]) -> Mapping[str, Any]:
         """See Piece."""
         if table not in self.files:
-            return {name: _empty(table, name) for name in names}
+            return {name: empty(table, name) for name in names}
         self._check_schema(table, names)
         try:
             data = self._file(table).read(columns=list(names))
         except (pa.ArrowException, OSError, ValueError) as error:
             self._compare(table)
             raise ShardError(f"{self.name}: {table} cannot be read: {error}") from error
-        found = {name: _plain(data.column(name).combine_chunks()) for name in names}
-        if self.check is not None and any(map(_is_odd, found, found.values())):
+        found = {name: plain(data.column(name).combine_chunks()) for name in names}
+        if self.check is not None and any(map(is_odd, found, found.values())):
             raise BundleError(
                 f"{self.name}: {table} lacks a value, or has one that is none of its kind",
                 hint="the bundle is damaged, or not honest",
@@ -223,7 +220,7 @@ class FilePiece:
         found, wanted = self._file(table).schema_arrow, tables.TABLES[table].schema
         for name in names:
             at = found.get_field_index(name)
-            if at < 0 or not _same_type(found.field(at).type, wanted.field(name).type):
+            if at < 0 or not same_type(found.field(at).type, wanted.field(name).type):
                 raise BundleError(
                     f"{self.name}: {table} has no column {name} of type {wanted.field(name).type}",
                     hint="another version of backfill wrote it: make it again from its run, or its sources",
@@ -275,7 +272,7 @@ class MemoryPiece:
     def columns(self, table: str, names: Sequence[str]) -> Mapping[str, Any]:
         """See Piece."""
         data = tables.to_arrow(tables.TABLES[table], self._all(table))
-        return {name: _plain(data.column(name).combine_chunks()) for name in names}
+        return {name: plain(data.column(name).combine_chunks()) for name in names}
 
     def rows(self, table: str, positions: Positions) -> list[Any]:
         """See Piece."""
@@ -314,44 +311,9 @@ class MemoryPiece:
         return texts_of(self._all("claims" if part == "claims" else "objects"), part)
 
 
-def ids_of(column: Any) -> npt.NDArray[Any]:
-    """[N] S16 of a column of 16-byte ids. Raises ShardError for nulls."""
-    if column.null_count:
-        raise ShardError("a column of ids holds nulls")
-    if not len(column):
-        return np.empty(0, ID)
-    size = 16 * len(column)
-    data = np.frombuffer(column.buffers()[1], np.uint8)[16 * column.offset : 16 * column.offset + size]
-    return data.view(ID)
-
-
 def texts_of(rows: Sequence[Any], part: str) -> list[str]:
     """The texts of a part of objects, or of claims, that have a vector each."""
     return [row.text if part == "claims" else object_texts(row, (part,))[part] for row in rows]
-
-
-def id_at(ids: npt.NDArray[Any], row: Any) -> bytes:
-    """The 16 bytes of one id; numpy's own scalar would lose trailing zeros."""
-    return ids[row : row + 1].tobytes()
-
-
-def hashed(*columns: Any) -> npt.NDArray[Any]:
-    """[N] S16: a hash of the values of several columns. Only for comparing within one process."""
-    new = hashlib.blake2b
-    rows = zip(*(c.to_pylist() for c in columns), strict=True)
-    # The text of a tuple of strings and numbers tells every tuple from every other.
-    out = b"".join([new(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest() for values in rows])
-    return np.frombuffer(out, ID)
-
-
-def numbers(column: Any, dtype: Any = I32, missing: int = 0) -> npt.NDArray[Any]:
-    """[N] of a column of numbers, `missing` for nulls."""
-    return np.asarray(column.fill_null(missing).to_numpy(zero_copy_only=False)).astype(dtype)
-
-
-def tier_ranks(column: Any) -> npt.NDArray[Any]:
-    """[N] i4 ranks of tiers."""
-    return np.array([TIER_RANK[tier] for tier in column.to_pylist()], I32)
 
 
 def claim_keys(piece: Piece) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -368,44 +330,12 @@ def claim_keys(piece: Piece) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     )
 
 
-def _is_odd(name: str, column: Any) -> bool:
-    """Whether a column holds what no row of ours has: no value, no UTF-8, an unknown tier, a claim of nothing."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        return True
-    if name == "exchange_ids":
-        empty = bool((np.diff(column.offsets.to_numpy()) < 1).any())
-        return empty or column.null_count > 0 or column.flatten().null_count > 0
-    if name == "tier":
-        return not set(column.unique().to_pylist()) <= TIER_RANK.keys()
-    return column.null_count > 0 and name != "started_at"
-
-
 def _vector_role(part: str) -> str:
     return {"claims": CLAIM_VECTORS, "verbatim": VERBATIM_VECTORS}.get(part, f"vectors:{part}")
 
 
 def _first_bytes(hashes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     return np.ascontiguousarray(hashes[:, :8]).reshape(-1).view("<u8")
-
-
-def _same_type(found: Any, wanted: Any) -> bool:
-    """Equal but for the names that Parquet writers give to the items of lists."""
-    if pa.types.is_list(found) and pa.types.is_list(wanted):
-        return _same_type(found.value_type, wanted.value_type)
-    return bool(found.equals(wanted))
-
-
-def _plain(column: Any) -> Any:
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        return column.cast(pa.int64())
-    return column.cast(pa.int32()) if pa.types.is_date(kind) else column
-
-
-def _empty(table: str, name: str) -> Any:
-    return _plain(pa.array([], tables.TABLES[table].schema.field(name).type))
 
 
 def distinct_pieces(pieces: Sequence[Piece]) -> list[Piece]:
