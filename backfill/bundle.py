@@ -26,7 +26,7 @@ from backfill.errors import BundleError, UsageError
 from backfill.ids import ID_BYTES
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Self, Unpack
 
     from backfill.claim_search import ClaimResult
     from backfill.delivery import ExchangePage
@@ -88,7 +88,7 @@ class Bundle(Opened):
         trust_encoder: bool = False,
         encoder_threads: int = 0,
         keep_mapped: bool = False,
-    ) -> Bundle:
+    ) -> Self:
         """Opens the bundle in the folder `path`.
 
         `trust_encoder` loads the bundle's encoder though neither the package nor this user vouches for it;

@@ -63,14 +63,17 @@ def ask(
     return question_of(text, vector, settings, k=k, superseded=superseded, kind=kind), warnings
 
 
-def encode_ahead(bundle: Bundle, text: str, mode: str) -> None:
+def encode_ahead(bundle: Bundle, text: str, mode: str) -> Question | None:
     """Encodes what a search of that mode will want, so that the search finds it done; errors are left to the search.
+
+    None where the search wants no vector, or will refuse the text.
 
     Encoding lets go of the interpreter's lock, so a server does it for one search while another one runs.
     """
     with suppress(BackfillError):
         if wants_vector_for(bundle, mode, bundle.manifest.index) and any(c.isalnum() for c in text):
-            ask(bundle, text, wants_vector=True, k=1)
+            return ask(bundle, text, wants_vector=True, k=1)[0]
+    return None
 
 
 def _vector(bundle: Bundle, encoder: Embedder, words: str) -> QueryVector:

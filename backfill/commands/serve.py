@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ MAX_OPEN = 512
 KEEP_ALIVE_S = 75
 # Of the interpreter's lock: a search that runs in a thread lets the event loop in after a millisecond instead of five.
 SWITCH_S = 0.001
+MAX_PROCESSES = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0: any free one ({DEFAULT_PORT})")
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument("--trust-encoder", action="store_true", help="load the bundle's encoder, whoever made it")
+    parser.add_argument(
+        "--search-processes", type=int, metavar="N",
+        help="processes that search, beside the server's own (half of the cores; 0: searches run in the server)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one line of JSON on stdout, once the server answers")
 
 
@@ -47,18 +53,25 @@ def run(args: argparse.Namespace) -> int:
         import uvicorn
 
         from backfill.web.app import make_app
-        from backfill.web.follow import Follower, warm_up
-        from backfill.web.pools import thread_pools
+        from backfill.web.follow import Follower
+        from backfill.web.pools import serving_pools, warm_state
+        from backfill.web.processes import default_processes
     except ModuleNotFoundError as error:
         raise UsageError(f"the web page needs the package {error.name}", hint="pip install '.[query,web]'") from error
     if not 0 <= args.port <= 65_535:
         raise UsageError(f"a port is 0 to 65535, not {args.port}")
+    n_processes = default_processes() if args.search_processes is None else args.search_processes
+    if not 0 <= n_processes <= MAX_PROCESSES:
+        raise UsageError(f"search processes are 0 to {MAX_PROCESSES}, not {n_processes}")
     sys.setswitchinterval(SWITCH_S)
-    with thread_pools() as pools:
-        follower = Follower(args.bundle, pools.pages, trust_encoder=args.trust_encoder, encoder_threads=ENCODER_THREADS)
+    with serving_pools(args.bundle, n_processes) as pools:
+        follower = Follower(
+            args.bundle, pools.pages, trust_encoder=args.trust_encoder, encoder_threads=ENCODER_THREADS,
+            warm=partial(warm_state, pools),
+        )  # fmt: skip
         listener = _listen(args.port)
         port = int(listener.getsockname()[1])
-        pools.pages.submit(warm_up, follower.current().bundle)
+        pools.pages.submit(warm_state, pools, follower.current())
         config = uvicorn.Config(
             make_app(follower, pools, port=port), lifespan="off", ws="none", access_log=False, log_level="warning",
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=MAX_OPEN,

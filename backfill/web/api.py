@@ -18,7 +18,7 @@ from backfill.errors import UsageError
 from backfill.filters import FilterOptions, Filters
 from backfill.hits import Hit
 from backfill.query import SearchResult
-from backfill.question import encode_ahead, query_encoder
+from backfill.question import query_encoder
 from backfill.trees import iso, plain
 from backfill.web import browse, palace, parameters, schema
 from backfill.web.answers import ApiError
@@ -68,14 +68,15 @@ def search(bundle: Bundle, params: parameters.SearchParams) -> schema.SearchAnsw
     )
 
 
-def prepare(bundle: Bundle, params: parameters.Params) -> None:
-    """Encodes the query of a search that will be asked next."""
+def searched(params: parameters.Params) -> tuple[str, str]:
+    """(text, mode) of the search that a request makes; empty text where it makes none."""
     if isinstance(params, parameters.SearchParams):
-        encode_ahead(bundle, params.q, params.mode)
-    elif isinstance(params, parameters.ClaimsParams):
-        encode_ahead(bundle, params.q, "claims")
-    elif isinstance(params, parameters.PackParams):
-        encode_ahead(bundle, params.q, "default")
+        return params.q, params.mode
+    if isinstance(params, parameters.ClaimsParams):
+        return params.q, "claims"
+    if isinstance(params, parameters.PackParams):
+        return params.q, "default"
+    return "", "default"
 
 
 def list_exchanges(bundle: Bundle, params: parameters.BrowseParams) -> schema.BrowseAnswer:

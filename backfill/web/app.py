@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
@@ -21,22 +22,27 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from backfill import __version__
-from backfill.bundle import Bundle
 from backfill.errors import BackfillError, BundleError, UsageError
 from backfill.filters import one_of
-from backfill.web.answers import JSON, ApiError, encode, error_response
-from backfill.web.api import ENDPOINTS, Endpoint, prepare
+from backfill.web import frames
+from backfill.web.answers import JSON, ApiError, error_response
+from backfill.web.api import ENDPOINTS, Endpoint, searched
+from backfill.web.asking import answer_from, failed, refused
 from backfill.web.cache import Answer, AnswerCache
 from backfill.web.files import static_routes
 from backfill.web.follow import Follower, State
 from backfill.web.guard import Guard
 from backfill.web.parameters import Params
 from backfill.web.pools import Pools
+from backfill.web.processes import query_of
 
 log = logging.getLogger(__name__)
 CACHE_BYTES = 32 << 20
 # Of searches: some seconds of them. Beyond that one is refused at once, and pages are still answered.
 MAX_WAITING = 128
+RETRY_AFTER_S = 2
+# From when a search was asked to its answer, its waiting included.
+SEARCH_S = 30.0
 
 
 class Api:
@@ -73,6 +79,8 @@ class Api:
             answer = await self._ask(key, state, endpoint, params)
         if answer.status != 200:
             headers = {"cache-control": "no-store"}
+        if answer.status == 503:
+            headers["retry-after"] = str(RETRY_AFTER_S)
         return Response(answer.body, answer.status, headers, JSON)
 
     async def _ask(self, key: str, state: State, endpoint: Endpoint, params: Params) -> Answer:
@@ -93,33 +101,48 @@ class Api:
         if not endpoint.searches:
             return await loop.run_in_executor(pools.pages, self._answer, state, endpoint, params)
         if self._searching >= MAX_WAITING:
-            busy = ApiError(503, "busy", f"{MAX_WAITING} searches wait already", "ask again in some seconds")
-            return Answer(busy.status, busy.body())
+            return refused(ApiError(503, "busy", f"{MAX_WAITING} searches wait already", "ask again in some seconds"))
         self._searching += 1
+        due = time.monotonic() + SEARCH_S
         try:
-            await loop.run_in_executor(pools.encoding, _prepare, state, params)
-            return await loop.run_in_executor(pools.searches, self._answer, state, endpoint, params)
+            query = await loop.run_in_executor(pools.encoding, _encoded, state, params)
+            return await loop.run_in_executor(pools.searches, self._answer, state, endpoint, params, query, due)
         finally:
             self._searching -= 1
 
-    def _answer(self, state: State, endpoint: Endpoint, params: Params) -> Answer:
+    def _answer(
+        self,
+        state: State,
+        endpoint: Endpoint,
+        params: Params,
+        query: frames.Query | None = None,
+        due: float = float("inf"),
+    ) -> Answer:
         try:
+            if time.monotonic() > due:
+                return refused(ApiError(503, "busy", f"the search waited {SEARCH_S:.0f} s for its turn"))
             try:
-                return _answer_from(state.bundle, endpoint, params)
+                return self._answer_from(state, endpoint, params, query, due)
             except BundleError:
                 # The state may be gone: `gc` after a switch takes files that were not opened yet.
                 self._follower.refresh()
                 newer = self._follower.current()
                 if newer is state:
                     raise
-                return _answer_from(newer.bundle, endpoint, params)
+                return self._answer_from(newer, endpoint, params, query and _encoded(newer, params), due)
         except BackfillError as error:
             log.error("%s: %s", endpoint.path, error)
-            refusal = ApiError(500, "bundle", "a part of the bundle cannot be read", "backfill verify names it")
-        except Exception:
-            log.exception("%s failed", endpoint.path)
-            refusal = ApiError(500, "internal", "the server failed at this request; its log says more")
-        return Answer(refusal.status, refusal.body())
+            return refused(ApiError(500, "bundle", "a part of the bundle cannot be read", "backfill verify names it"))
+        except Exception as error:
+            return failed(endpoint.path, error)
+
+    def _answer_from(
+        self, state: State, endpoint: Endpoint, params: Params, query: frames.Query | None, due: float
+    ) -> Answer:
+        processes = self._pools.processes
+        if query is None or processes is None:
+            return answer_from(state.bundle, endpoint, params)
+        return processes.answer(state, endpoint, params, query, due)
 
 
 def make_app(follower: Follower, pools: Pools, *, port: int, cache_bytes: int = CACHE_BYTES) -> ASGIApp:
@@ -150,23 +173,13 @@ def read_params(kind: type[Params], request: Request) -> Params:
         raise ApiError(400, "bad_request", _readable(str(error))) from error
 
 
-def _prepare(state: State, params: Params) -> None:
+def _encoded(state: State, params: Params) -> frames.Query:
     try:
-        prepare(state.bundle, params)
+        return query_of(state.bundle, *searched(params))
     except Exception:
         # The search meets the same fault, and answers for it.
         log.debug("a query could not be encoded ahead", exc_info=True)
-
-
-def _answer_from(bundle: Bundle, endpoint: Endpoint, params: Params) -> Answer:
-    try:
-        return Answer(200, encode(endpoint.call(bundle, params)))
-    except UsageError as error:
-        refusal = ApiError(404 if endpoint.lookup else 400, "not_found" if endpoint.lookup else "bad_request",
-                           str(error), error.hint)  # fmt: skip
-    except ApiError as error:
-        refusal = error
-    return Answer(refusal.status, refusal.body())
+        return frames.Query()
 
 
 def _readable(message: str) -> str:

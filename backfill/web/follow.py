@@ -11,15 +11,18 @@ import hashlib
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from backfill.bundle import Bundle
 from backfill.errors import BackfillError
 
 log = logging.getLogger(__name__)
 CHECK_EVERY_S = 0.5
+B = TypeVar("B", bound=Bundle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +36,22 @@ class State:
 class Follower:
     """Opens the bundle in `path` and reopens it in `executor` when its manifest changes.
 
-    Raises UsageError or BundleError when the first opening fails; later failures are logged and the old state stays.
+    `warm` makes a reopened state ready before it takes its place. Raises UsageError or BundleError when the first
+    opening fails; later failures are logged and the old state stays.
     """
 
     def __init__(
-        self, path: Path, executor: Executor, *, trust_encoder: bool = False, encoder_threads: int = 0
+        self,
+        path: Path,
+        executor: Executor,
+        *,
+        trust_encoder: bool = False,
+        encoder_threads: int = 0,
+        warm: Callable[[State], None] | None = None,
     ) -> None:
         self._path = path
         self._executor = executor
+        self._warm = warm or warm_up
         self._trust_encoder = trust_encoder
         self._encoder_threads = encoder_threads
         self._opening = threading.Lock()
@@ -66,7 +77,7 @@ class Follower:
                 return
             try:
                 state = self._open()
-                warm_up(state.bundle)
+                self._warm(state)
             except (BackfillError, OSError) as error:
                 log.warning("the bundle changed but cannot be opened, the old state stays: %s", error)
                 # Asked again at the next change alone: a broken manifest must not be parsed twice a second.
@@ -75,17 +86,12 @@ class Follower:
             self._state, self._signature = state, signature
 
     def _open(self) -> State:
-        while True:
-            manifest = self._path / "manifest.json"
-            before = manifest.read_bytes() if manifest.is_file() else b""
-            bundle = Bundle.open(
-                self._path,
-                trust_encoder=self._trust_encoder,
-                encoder_threads=self._encoder_threads,
-                keep_mapped=True,
-            )
-            if before == manifest.read_bytes():
-                return State(bundle, hashlib.sha256(before).hexdigest())
+        return State(*open_state(self._path, self._open_bundle))
+
+    def _open_bundle(self) -> Bundle:
+        return Bundle.open(
+            self._path, trust_encoder=self._trust_encoder, encoder_threads=self._encoder_threads, keep_mapped=True
+        )
 
     def _read_signature(self) -> tuple[int, int, int] | None:
         try:
@@ -95,13 +101,29 @@ class Follower:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def warm_up(bundle: Bundle) -> None:
+def open_state(path: Path, open_bundle: Callable[[], B]) -> tuple[B, str]:
+    """(the bundle as `open_bundle` opens it, the SHA-256 of the manifest that it was opened by)."""
+    manifest = path / "manifest.json"
+    while True:
+        before = manifest.read_bytes() if manifest.is_file() else b""
+        bundle = open_bundle()
+        if before == manifest.read_bytes():
+            return bundle, hashlib.sha256(before).hexdigest()
+
+
+def warm_up(state: State) -> None:
     """Loads encoder, indexes, menus and what the first pages show, so that no request waits for them."""
+    if state.bundle.segments:
+        state.bundle.search("warm up", k=1)
+    warm_up_pages(state)
+
+
+def warm_up_pages(state: State) -> None:
+    """The same without the indexes, which where processes search are theirs."""
     from backfill.filters import Filters
     from backfill.web import api, browse, parameters
 
-    if bundle.segments:
-        bundle.search("warm up", k=1)
+    bundle = state.bundle
     api.get_stats(bundle, parameters.NoParams())
     api.get_timeline(bundle, parameters.TimelineParams())
     api.get_palace(bundle, parameters.PalaceParams())

@@ -17,7 +17,7 @@ _REFUSALS = {
     "405": "Only GET and HEAD are answered",
     "414": "The address is longer than 16 KiB",
     "500": "The bundle is damaged, or the server failed",
-    "503": "Too many searches wait already",
+    "503": "Too many searches wait already, or this one was given up; Retry-After says when to ask again",
 }
 
 

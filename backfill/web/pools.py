@@ -1,34 +1,55 @@
-"""The threads of the server: searches one after the other, their encoding beside them, pages by themselves.
+"""The threads of the server, and the processes that search for them.
 
-A search holds the interpreter's lock for most of its time and lets go of it at each of a thousand small reads. Two at
-once would take it from each other at every read and both be late, so there is one; encoding a query holds no lock, so
-the next query is encoded meanwhile; pages, exchanges and what is known do not wait behind searches. Deliberately
-absent: priorities.
+Pages, exchanges and what is known do not wait behind searches: they have a thread. Encoding a query holds no
+interpreter's lock, so it has another one, and the next query is encoded while one is searched. Searches hold that lock
+for most of their time, so each process has a thread that asks it; without processes there is one thread for all, for
+two would take the lock from each other at each of a thousand small reads. Deliberately absent: priorities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill.web.follow import State, warm_up, warm_up_pages
+
+if TYPE_CHECKING:
+    from backfill.web.processes import SearchProcesses
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Executors by what they do; tests give one for all."""
+    """Executors by what they do; tests give one for all. Without `processes` searches run in their thread."""
 
     pages: Executor
     encoding: Executor
     searches: Executor
+    processes: SearchProcesses | None = None
 
 
 @contextmanager
-def thread_pools() -> Iterator[Pools]:
-    """A thread for each, which end with the block; what waits in them is dropped."""
-    made = [ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("pages", "encoding", "searches")]
-    try:
-        yield Pools(*made)
-    finally:
-        for pool in made:
-            pool.shutdown(wait=False, cancel_futures=True)
+def serving_pools(bundle: Path, n_processes: int = 0) -> Iterator[Pools]:
+    """Threads and processes, which end with the block; what waits in them is dropped."""
+    from backfill.web.processes import SearchProcesses
+
+    sizes = {"pages": 1, "encoding": 1, "searches": max(1, n_processes)}
+    made = {name: ThreadPoolExecutor(size, thread_name_prefix=name) for name, size in sizes.items()}
+    with SearchProcesses(bundle, n_processes) if n_processes else nullcontext() as processes:
+        try:
+            yield Pools(**made, processes=processes)
+        finally:
+            for pool in made.values():
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def warm_state(pools: Pools, state: State) -> None:
+    """Makes a state ready in the server and in its processes."""
+    if pools.processes is None:
+        warm_up(state)
+    else:
+        warm_up_pages(state)
+        pools.processes.open(state)

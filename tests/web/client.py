@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from starlette.testclient import TestClient
 
 from backfill.web.app import make_app
 from backfill.web.follow import Follower
-from backfill.web.pools import Pools
+from backfill.web.pools import Pools, warm_state
+from backfill.web.processes import SearchProcesses
 
 PORT = 8790
 BASE = f"http://127.0.0.1:{PORT}"
 
 
 @contextmanager
-def client_of(bundle: Path, *, trust_encoder: bool = True, cache_bytes: int = 1 << 22) -> Iterator[TestClient]:
+def client_of(
+    bundle: Path, *, trust_encoder: bool = True, cache_bytes: int = 1 << 22, processes: SearchProcesses | None = None
+) -> Iterator[TestClient]:
     """A client of a server over the bundle; errors come back as answers, as they would over a socket."""
-    with ThreadPoolExecutor(2) as executor:
-        follower = Follower(bundle, executor, trust_encoder=trust_encoder)
-        app = make_app(follower, Pools(executor, executor, executor), port=PORT, cache_bytes=cache_bytes)
+    with ThreadPoolExecutor(4) as executor:
+        pools = Pools(executor, executor, executor, processes)
+        warm = None if processes is None else partial(warm_state, pools)
+        follower = Follower(bundle, executor, trust_encoder=trust_encoder, warm=warm)
+        app = make_app(follower, pools, port=PORT, cache_bytes=cache_bytes)
         with TestClient(app, base_url=BASE, raise_server_exceptions=False) as client:
             yield client

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from backfill.web.app import make_app
 from backfill.web.follow import Follower
-from backfill.web.pools import thread_pools
+from backfill.web.pools import serving_pools
 from tests.bundle_fixture import SPECS, write_bundle
 from tests.web.client import BASE, PORT, client_of
 
@@ -19,7 +19,7 @@ def test_pages_do_not_wait_behind_searches(tmp_path: Path):
     path = write_bundle(tmp_path / "bundle", specs=SPECS[:2]).path
     held = threading.Event()
     answers: list[int] = []
-    with thread_pools() as pools:
+    with serving_pools(path) as pools:
         app = make_app(Follower(path, pools.pages, trust_encoder=True), pools, port=PORT)
         with TestClient(app, base_url=BASE) as client:
             pools.searches.submit(held.wait, 60)
@@ -49,8 +49,8 @@ def test_a_search_too_many_is_refused_at_once(tmp_path: Path, monkeypatch: pytes
         assert [client.get("/api/search", params={"q": q}).status_code for q in ("deadlock", "licence")] == [200, 200]
 
 
-def test_the_pools_end_with_their_block():
-    with thread_pools() as pools:
+def test_the_pools_end_with_their_block(tmp_path: Path):
+    with serving_pools(tmp_path) as pools:
         assert pools.encoding.submit(sum, [1, 2]).result(60) == 3
     with pytest.raises(RuntimeError):
         pools.searches.submit(sum, [])
