@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from backfill.hits import Hit
 
@@ -23,6 +24,8 @@ _DENIALS = frozenset(("no", "not", "never", "nor", "none", "without", "cannot", 
 # Near copies have nearly the same score, so the hits just above a hit are enough to look at.
 COMPARED_HITS = 50
 _WORD = re.compile(r"\w+")
+# Each hit is compared with several; the words of the longest texts take 0.5 MB.
+_RECENT_TEXTS = 16
 
 
 def near_copies(kept: Sequence[Hit], hit: Hit) -> int:
@@ -54,7 +57,7 @@ def _alike_in_score(one: Hit, other: Hit) -> bool:
 
 
 def _are_near(one: Hit, other: Hit) -> bool:
-    first, second = (words_of(hit.user_text, hit.agent_text) for hit in (one, other))
+    first, second = (_words((hit.user_text, hit.agent_text)) for hit in (one, other))
     if first == second:
         return True
     if _differ_much(first, second):
@@ -74,6 +77,11 @@ def _differ_much(first: list[str], second: list[str]) -> bool:
     apart = len(set(first).symmetric_difference(second))
     shared = max(min(len(first), len(second)) - 2, 1)
     return shared < MIN_SHARED * (shared + apart / 3)
+
+
+@lru_cache(maxsize=_RECENT_TEXTS)
+def _words(hit_texts: tuple[str, str]) -> list[str]:
+    return words_of(*hit_texts)
 
 
 def words_of(user_text: str, agent_text: str) -> list[str]:

@@ -20,7 +20,7 @@ from backfill.filters import Filters
 from backfill.fusion import Scores, Signal, fuse, lift_sessions
 from backfill.recent import Recent
 from backfill.scorers import ByClaimVector, ByNearest, ByVector, ByWords, Scorer, claim_words
-from backfill.signals import Mask, Units
+from backfill.signals import Mask, Units, distinct
 
 if TYPE_CHECKING:
     from backfill.bundle import Bundle
@@ -121,7 +121,7 @@ def rank(bundle: Bundle, question: Question, mode: str, mask: Mask) -> Ranking:
     scorer = _scorer(bundle, _without_extra_fields(question), name, mask)
     if scorer is None:
         return EMPTY
-    docs = np.flatnonzero(mask) if question.every else np.sort(scorer.candidates(question.depth))
+    docs = np.flatnonzero(mask) if question.every else scorer.candidates(question.depth)
     scores = scorer.scores(docs)
     kept = np.isfinite(scores) & ((scores > 0) | (scorer.floor is None) | question.every)
     return Ranking(docs[kept], scores[kept], {shown_as: scores[kept]})
@@ -140,15 +140,15 @@ def fused(
 
     Where only one signal is left, its own scores rank. Units that no signal found are dropped, but for `also`.
     """
-    lists = {name: np.unique(scorer.candidates(question.depth)) for name, scorer in scorers.items()}
-    units = np.unique(np.concatenate([np.zeros(0, np.int64), *lists.values(), *([] if also is None else [also])]))
+    lists = {name: scorer.candidates(question.depth) for name, scorer in scorers.items()}
+    units = distinct([*lists.values(), *([] if also is None else [also])])
     by_name = {name: scorer.scores(units) for name, scorer in scorers.items()}
     found = {
         name: Signal(
             scores,
             weights.get(name, 0.0),
             scorers[name].floor,
-            np.isin(units, lists[name]),
+            _places_in(units, lists[name]),
             question.settings.zero_cosine,
         )
         for name, scores in by_name.items()
@@ -159,10 +159,17 @@ def fused(
         scores = fuse(telling, fusion=settings.fusion, normalization=settings.normalization, rrf_k=settings.rrf_k)
     else:
         scores = np.nan_to_num(telling[0].scores, nan=0.0) if telling else np.zeros(len(units))
-    kept = np.zeros(len(units), np.bool_) if also is None else np.isin(units, also)
+    kept = np.zeros(len(units), np.bool_) if also is None else _places_in(units, also)
     for name, scorer in scorers.items():
         kept |= np.isfinite(by_name[name]) if scorer.floor is None else by_name[name] > scorer.floor
     return Ranking(units[kept], scores[kept], {name: signal[kept] for name, signal in by_name.items()})
+
+
+def _places_in(units: Units, some: Units) -> Mask:
+    """[len(units)] true for the units that `some` holds; both rise, and none of `some` is missing in `units`."""
+    found = np.zeros(len(units), np.bool_)
+    found[units.searchsorted(some)] = True
+    return found
 
 
 def rank_claims(bundle: Bundle, question: Question, mask: Mask) -> Ranking:
@@ -237,9 +244,15 @@ def _words(
 ) -> ByWords:
     """BM25 of several fields, summed by their weights; 0 where the mask is false."""
     settings = question.settings
-    total = np.zeros(len(mask), np.float64)
+    total: Scores | None = None
     for field, weight in fields.items():
         if any(segment.has(f"bm25:{field}") for segment in bundle.segments):
-            total += weight * signals.bm25(bundle, field, question.terms, space, settings.k1, settings.b)
-    total[~mask] = 0.0
+            scores = signals.bm25(bundle, field, question.terms, space, settings.k1, settings.b)
+            if weight != 1.0:
+                scores *= weight
+            total = scores if total is None else np.add(total, scores, out=total)
+    if total is None:
+        total = np.zeros(len(mask), np.float64)
+    if not mask.all():
+        total[~mask] = 0.0
     return ByWords(total)

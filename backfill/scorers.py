@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from backfill.claim_index import ClaimIndex
 from backfill.fusion import Scores
-from backfill.signals import Mask, Units, best_units
+from backfill.signals import Mask, Units, best_above_zero, distinct
 from backfill.vector_space import VectorSpace
 
 # Claims looked at for each document wanted: a document has two on average.
@@ -29,7 +29,7 @@ class Scorer(Protocol):
         ...
 
     def candidates(self, depth: int) -> Units:
-        """The at least `depth` best units that pass the mask, in any order; fewer where fewer are found."""
+        """The at least `depth` best units that pass the mask, rising and distinct; fewer where fewer are found."""
         ...
 
     def scores(self, units: Units) -> Scores:
@@ -46,7 +46,7 @@ class ByWords:
 
     def candidates(self, depth: int) -> Units:
         """See Scorer."""
-        return best_units(self.all_scores, np.flatnonzero(self.all_scores > 0), depth)
+        return best_above_zero(self.all_scores, depth)
 
     def scores(self, units: Units) -> Scores:
         """See Scorer."""
@@ -110,7 +110,7 @@ class ByNearest:
 
     def candidates(self, depth: int) -> Units:
         """See Scorer."""
-        return np.unique(np.concatenate([signal.candidates(depth) for signal in self.signals]))
+        return distinct([signal.candidates(depth) for signal in self.signals])
 
     def scores(self, units: Units) -> Scores:
         """See Scorer."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from backfill.indexes.bm25 import Bm25
     from backfill.vector_space import VectorSpace
 
+# One score in so many tells where about the best of many begin.
+_SAMPLED = 16
+
 Mask = npt.NDArray[np.bool_]
 Units = npt.NDArray[np.int64]
 Space: TypeAlias = Literal["documents", "claims"]
@@ -128,3 +131,24 @@ def best_units(scores: Scores, units: Units, n: int) -> Units:
     kept = scores[units]
     chosen: Units = units[kept >= np.partition(kept, len(kept) - n)[len(kept) - n]]
     return chosen
+
+
+def best_above_zero(scores: Scores, n: int) -> Units:
+    """`best_units` of all units that score above 0, without sorting most of them."""
+    some = scores[::_SAMPLED]
+    # A quarter more than the sample's share, and some: seldom too few, and if it is, all are looked at.
+    place = len(some) - (n // _SAMPLED * 5 // 4 + _SAMPLED)
+    floor = np.partition(some, place)[place] if place > 0 else 0.0
+    if floor > 0:
+        units = np.flatnonzero(scores >= floor)
+        if len(units) >= n:
+            return best_units(scores, units, n)
+    return best_units(scores, np.flatnonzero(scores > 0), n)
+
+
+def distinct(several: Sequence[Units]) -> Units:
+    """All units of several lists, rising and each once; a third of the time that `np.unique` takes for few."""
+    units = np.sort(np.concatenate([np.zeros(0, np.int64), *several]))
+    kept = np.ones(len(units), np.bool_)
+    np.not_equal(units[1:], units[:-1], out=kept[1:])
+    return units[kept]

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from backfill.arrays import release
-from backfill.indexes.field import FieldIndex, beginnings_of, damaged, encoded, sound_postings
+from backfill.indexes.field import FieldIndex, beginnings_of, damaged, encoded, read_runs, sound_postings
 from backfill.recent import Recent
 
 Array = npt.NDArray[Any]
@@ -48,7 +49,8 @@ class Postings:
             # What holds no such term gets 0.0, which changes no bit of a sum that is not negative.
             total += self.gain * factor
         elif self.df:
-            total[self.rows] += self.gain * factor
+            # Rows are distinct; of all ways to add to them the fastest.
+            np.add.at(total, self.rows, self.gain * factor)
 
 
 class Bm25:
@@ -102,39 +104,54 @@ class Bm25:
                 found[term] = known
         if not fresh:
             return found
-        names = [encoded(term) for term in fresh]
-        lengths = np.array([len(name) for name in names])
-        beginnings = beginnings_of(np.frombuffer(b"".join(names), np.uint8), np.cumsum(lengths) - lengths, lengths)
-        numbers = [field.numbers_of(names, beginnings) for field in self.fields]
-        for at, term in enumerate(fresh):
-            postings = found[term] = self._postings_of(term, [of_field[at] for of_field in numbers])
+        for term, postings in zip(fresh, self._read(fresh), strict=True):
+            found[term] = postings
             n_bytes = postings.gain.nbytes + (0 if postings.rows is None else postings.rows.nbytes)
             self._recent.put(term, postings, n_bytes + _ENTRY_BYTES)
         return found
 
-    def _postings_of(self, term: str, numbers: Sequence[int]) -> Postings:
-        """What each segment holds of a term, given the term's number in each, as one."""
-        runs = [field.run_of(number) for field, number in zip(self.fields, numbers, strict=True)]
-        held = [at for at, (start, end) in enumerate(runs) if start < end]
-        if not held:
-            return Postings(0, np.zeros(0, np.int32), np.zeros(0))
-        parts = [self.fields[at].read(*runs[at]) for at in held]
-        rows = np.concatenate([documents for documents, _ in parts])
-        counts = np.concatenate([found for _, found in parts])
-        sizes = np.array([runs[at][1] - runs[at][0] for at in held], np.int64)
+    def _read(self, terms: Sequence[str]) -> list[Postings]:
+        """What all segments hold of each term, as one; the postings of all terms are read and weighed at once."""
+        held = self._held(terms)
+        fields = [self.fields[segment] for _, segment, _ in held]
+        documents, counts = read_runs(fields, [run for *_, run in held])
+        segments = np.array([segment for _, segment, _ in held], np.int64)
+        sizes = np.array([end - start for *_, (start, end) in held], np.int64)
         past = np.cumsum(sizes)
-        first = past - sizes
         # Rising in each segment and between its first and last row: rising overall, once both ends are in place.
-        inside = (rows[first] >= 0) & (rows[past - 1] < self._sizes[held])
-        rows = rows + np.repeat(self._starts[held].astype(np.int32), sizes)
-        if not (inside.all() and sound_postings(rows, counts)):
-            raise damaged(term)
+        inside = (documents[past - sizes] >= 0) & (documents[past - 1] < self._sizes[segments])
+        rows = documents + np.repeat(self._starts[segments].astype(np.int32), sizes)
         tf = counts.astype(np.float64)
-        gain = self._norms.take(rows)
+        gain = self._norms.take(rows, mode="clip")
         gain += tf
         np.divide(tf, gain, out=gain)
+        # Runs stand in order of their terms.
+        ends = np.searchsorted([number for number, *_ in held], np.arange(len(terms) + 1))
+        found = []
+        for term, (first, last) in zip(terms, pairwise(ends.tolist()), strict=True):
+            span = slice(int(past[first] - sizes[first]), int(past[last - 1])) if first < last else slice(0, 0)
+            if first < last and not (inside[first:last].all() and sound_postings(rows[span], counts[span])):
+                raise damaged(term)
+            found.append(self._kept(rows[span], gain[span]))
+        return found
+
+    def _held(self, terms: Sequence[str]) -> list[tuple[int, int, tuple[int, int]]]:
+        """(number in `terms`, segment, run of its postings) for each segment that holds a term, in this order."""
+        names = [encoded(term) for term in terms]
+        lengths = np.array([len(name) for name in names])
+        beginnings = beginnings_of(np.frombuffer(b"".join(names), np.uint8), np.cumsum(lengths) - lengths, lengths)
+        runs = [field.runs_of(names, beginnings) for field in self.fields]
+        return [
+            (at, segment, of_field[at])
+            for at in range(len(terms))
+            for segment, of_field in enumerate(runs)
+            if of_field[at][0] < of_field[at][1]
+        ]
+
+    def _kept(self, rows: Array, gain: Scores) -> Postings:
+        """Postings that hold nothing but themselves, though many were read at once."""
         if len(rows) < _COMMON * self.n_docs:
-            return Postings(len(rows), rows, gain)
+            return Postings(len(rows), rows.astype(np.int32), gain.copy())
         every = np.zeros(self.n_docs)
         every[rows] = gain
         return Postings(len(rows), None, every)

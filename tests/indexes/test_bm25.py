@@ -167,10 +167,35 @@ def test_common_and_rare_terms_add_up_to_the_formula_and_a_file_gives_the_same_b
         assert mapped.total(terms).tobytes() == bm25.total(terms).tobytes()
 
 
-def test_counts_of_two_widths_are_joined() -> None:
-    fields = [FieldIndex(build_field(["x " * 70_000])), FieldIndex(build_field(["x", "y"]))]
+def test_counts_of_two_widths_are_joined(tmp_path: Path) -> None:
+    parts = [build_field(["x " * 70_000]), build_field(["x", "y"])]
     whole = FieldIndex(build_field(["x " * 70_000, "x", "y"]))
-    assert Bm25(fields).total(["x"]).tobytes() == Bm25([whole]).total(["x"]).tobytes()
+    fields = []
+    for name, arrays in zip("ab", parts, strict=True):
+        write_arrays(tmp_path / name, arrays)
+        fields.append(FieldIndex.open(open_arrays(tmp_path / name), tmp_path / name))
+    for cut in (fields, [fields[0], FieldIndex(parts[1])]):
+        assert Bm25(cut).total(["x"]).tobytes() == Bm25([whole]).total(["x"]).tobytes()
+
+
+def test_postings_of_a_file_that_ends_early_are_an_error(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "field", build_field(["cache retry", "cache"]))
+    field = FieldIndex.open(open_arrays(tmp_path / "field"), tmp_path / "field")
+    field.places = dict.fromkeys(field.places, 1 << 20)
+    with pytest.raises(BundleError, match="cannot read the postings"):
+        Bm25([field]).total(["cach"])
+
+
+def test_a_vocabulary_of_huge_terms_is_searched_term_by_term() -> None:
+    # A stranger's: one term of which the other is found at every place.
+    vocabulary = np.frombuffer(b"a" * 60_000 + b"aab" + b"b", np.uint8)
+    arrays = {
+        **build_field(["x y z"]),
+        "vocabulary": vocabulary,
+        "term_offsets": np.array([0, 60_000, 60_003, 60_004], np.int32),
+    }
+    given = beginnings_of(np.frombuffer(b"aabb", np.uint8), np.array([0, 3]), np.array([3, 1]))
+    assert FieldIndex(arrays).numbers_of([b"aab", b"b"], given) == [1, 2]
 
 
 @pytest.mark.parametrize("indptr", [[5, 0, 4], [-1, 2, 4], [3, 9, 4]])

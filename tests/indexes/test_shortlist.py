@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from backfill.indexes.scattered import blocks
-from backfill.indexes.shortlist import Shortlist, _signs
+from backfill.indexes.shortlist import Shortlist, _least, _signs
 from backfill.indexes.vectors import NumpyIndex, open_vectors, widened, write_vectors
 
 
@@ -30,6 +30,15 @@ def test_distances_are_numbers_of_different_signs(dim: int) -> None:
         assert shortlist._distances_by_numpy(_signs(query.astype("<f2")[None], 8 * -(-dim // 64))).tolist() == (
             expected.tolist()
         )
+
+
+@pytest.mark.parametrize("n", [1, 40, 1_000, 5_000])
+@pytest.mark.parametrize("shift", [-60, 0, 60])
+def test_the_least_distances_are_those_of_a_full_sort(n: int, shift: int) -> None:
+    # The sample that tells about where they end may be better than the rest, or worse.
+    distances = np.random.default_rng(n).binomial(384, 0.5, size=5_000).astype(np.int32)
+    distances[::16] += shift
+    assert _least(distances, n).tolist() == np.flatnonzero(distances <= np.sort(distances)[n - 1]).tolist()
 
 
 def test_the_list_is_made_by_distance_and_then_by_signed_sums_within_the_mask() -> None:
