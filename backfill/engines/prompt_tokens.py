@@ -1,9 +1,11 @@
-"""Token ids of a request's chat prompt, with what every prompt begins with tokenised once.
+"""Token ids of a request's chat prompt, with what every prompt of an instruction shares rendered and tokenised once.
 
-The instruction is the same text in each request and a third of a short prompt. A tokenizer splits a text at its control
-tokens before it does anything else, so what stands before the last of them in front of the user's message has ids of
-its own. That is checked against the whole, not believed, for the first prompts of an instruction; where they differ,
-prompts are tokenised whole. Deliberately absent: any import of a tokenizer library; the tokenizer is given.
+A chat template puts fixed text before and after the user's message: the instruction alone is a third of a short prompt.
+A tokenizer splits a text at its control tokens before it does anything else, so what stands before the last of them in
+front of the message, and from the first behind it, has ids of its own; what is left between is looked up word by word
+(`word_ids`). That is checked against the whole, not believed, for the first prompts of an instruction; where they
+differ, prompts are rendered and tokenised whole. Deliberately absent: any import of a tokenizer library; the tokenizer
+is given.
 """
 
 from __future__ import annotations
@@ -13,19 +15,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backfill.engines.control_marks import defuse, special_texts
+from backfill.engines.word_ids import WordIds
 
 # So many prompts of an instruction are tokenised both ways.
 CHECKED = 8
 _MAX_KEPT = 16
+_MESSAGE = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(slots=True)
-class _Opening:
-    """The text that prompts of an instruction begin with, its ids, and how many prompts have agreed."""
+class _Frame:
+    """What stands around the user's message in prompts of an instruction, and how many prompts have agreed.
 
-    text: str
-    ids: list[int] = field(default_factory=list)
+    `opening` and `closing` are the ids of its ends, up to and from a control mark; `lead` and `trail` the text between
+    them and the message. `whole` says that prompts are not made so.
+    """
+
+    opening: list[int] = field(default_factory=list)
+    lead: str = ""
+    trail: str = ""
+    closing: list[int] = field(default_factory=list)
     agreed: int = 0
+    whole: bool = False
 
 
 class PromptTokens:
@@ -33,11 +44,15 @@ class PromptTokens:
 
     def __init__(self, tokenizer: Any, *, enable_thinking: bool = False) -> None:
         self._tokenizer = tokenizer
-        self._special: re.Pattern[str] | None = special_texts(tokenizer.get_added_vocab())
+        added = tokenizer.get_added_vocab()
+        self._special: re.Pattern[str] | None = special_texts(added)
         # Templates know the switch by one of two names, and pass over the other.
         self._thinking = {"enable_thinking": enable_thinking, "thinking": enable_thinking}
-        self._openings: dict[str, _Opening] = {}
+        self._frames: dict[str, _Frame] = {}
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        # Of added tokens only those of control marks are kept out of a message.
+        foreign = any(len(token) <= 2 and not token.isspace() for token in added)
+        self._words = None if foreign else WordIds.of(self._backend)
         if self._backend is not None:
             self._backend.no_truncation()
             self._backend.no_padding()
@@ -50,16 +65,16 @@ class PromptTokens:
         user = defuse(user, self._special)
         if self._backend is None:
             return list(self._rendered(system, user, return_dict=False))
-        text: str = self._rendered(system, user, tokenize=False)
-        opening = self._openings.get(system) or self._opening(system, text)
-        if not opening.text or not text.startswith(opening.text):
-            return self._encode(text)
-        ids = opening.ids + self._encode(text[len(opening.text) :])
-        if opening.agreed < CHECKED:
-            opening.agreed += 1
-            whole = self._encode(text)
-            if whole != ids:
-                opening.text = ""
+        frame = self._frames.get(system) or self._framed(system)
+        # A template may strip a message, and a control token the white space beside it.
+        if frame.whole or user != user.strip():
+            return self._encode(self._rendered(system, user, tokenize=False))
+        between = f"{frame.lead}{user}{frame.trail}"
+        ids = [*frame.opening, *(self._words.ids(between) if self._words else self._encode(between)), *frame.closing]
+        if frame.agreed < CHECKED:
+            frame.agreed += 1
+            whole = self._encode(self._rendered(system, user, tokenize=False))
+            frame.whole = whole != ids
             return whole
         return ids
 
@@ -73,14 +88,17 @@ class PromptTokens:
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids  # type: ignore[union-attr]
         return ids
 
-    def _opening(self, system: str, text: str) -> _Opening:
-        """What two prompts of an instruction share, up to the last control mark in it."""
-        if len(self._openings) >= _MAX_KEPT:
-            self._openings.clear()
-        other: str = self._rendered(system, "\N{REPLACEMENT CHARACTER}", tokenize=False)
-        pairs = enumerate(zip(text, other, strict=False))
-        shared = text[: next((i for i, (one, two) in pairs if one != two), min(len(text), len(other)))]
-        marks = list(self._special.finditer(shared)) if self._special else []
-        opening = self._openings[system] = _Opening(shared[: marks[-1].end()] if marks else "")
-        opening.ids = self._encode(opening.text)
-        return opening
+    def _framed(self, system: str) -> _Frame:
+        """What a template puts around a message that is a single character, cut at its control marks."""
+        if len(self._frames) >= _MAX_KEPT:
+            self._frames.clear()
+        text: str = self._rendered(system, _MESSAGE, tokenize=False)
+        before, _, after = text.partition(_MESSAGE)
+        frame = self._frames[system] = _Frame(whole=text.count(_MESSAGE) != 1)
+        marks = list(self._special.finditer(before)) if self._special else []
+        at = marks[-1].end() if marks else 0
+        frame.opening, frame.lead = self._encode(before[:at]), before[at:]
+        mark = self._special.search(after) if self._special else None
+        at = mark.start() if mark else len(after)
+        frame.trail, frame.closing = after[:at], self._encode(after[at:])
+        return frame
