@@ -28,7 +28,7 @@ from backfill.bundle_manifest import (
     read_manifest,
 )
 from backfill.bundle_writer import MANIFEST, MANIFEST_SUM
-from backfill.durable import attempt_name, fsync_dir, fsync_file, make_dirs, sha256_bytes
+from backfill.durable import attempt_name, fsync_dir, fsync_file, make_dirs, sha256_bytes, write_file
 from backfill.errors import BundleError, UsageError
 
 LEVEL = 3
@@ -166,13 +166,13 @@ def _unpack(archive: Path, scratch: Path) -> BundleManifest:
         if first is None or first.name != MANIFEST:
             raise BundleError(f"{archive} does not begin with {MANIFEST}: it is no exported bundle")
         data = first.take(MAX_MANIFEST_BYTES)
-        (scratch / MANIFEST).write_bytes(data)
+        write_file(scratch / MANIFEST, data)
         manifest = decode_manifest(data, scratch / MANIFEST)
         second = next(members, None)
         wanted_sum = f"{sha256_bytes(data)}  {MANIFEST}\n".encode()
         if second is None or second.name != MANIFEST_SUM or second.take(1024) != wanted_sum:
             raise BundleError(f"{archive} lacks the manifest's checksum")
-        (scratch / MANIFEST_SUM).write_bytes(wanted_sum)
+        write_file(scratch / MANIFEST_SUM, wanted_sum)
         _room_for(manifest, scratch)
         left = {entry.path: entry for entry in manifest.files}
         for member in members:

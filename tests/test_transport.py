@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -57,6 +58,16 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert canonical_files(tmp_path / "back") == canonical_files(bundle)
     assert verify_bundle(tmp_path / "back").errors == []
     assert not (tmp_path / "back" / "lineage").exists()
+
+
+def test_no_file_of_an_import_is_left_to_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "b.tar.zst"
+    export_bundle(made(tmp_path, PLAIN), archive)
+    synced: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.add(os.fstat(descriptor).st_ino))
+    import_bundle(archive, tmp_path / "back")
+    left = [path.name for path in (tmp_path / "back").rglob("*") if path.stat().st_ino not in synced]
+    assert not left
 
 
 def test_equal_bundles_give_equal_files(tmp_path: Path) -> None:
