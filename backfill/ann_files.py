@@ -65,8 +65,11 @@ class OpenAnn:
         return search(self.index, query, n, self.effort, allowed)
 
 
-def cards_of(root: Path, manifest: BundleManifest) -> Iterator[tuple[AnnCard, Path, Path]]:
-    """The indexes that fit a manifest: card, its path, the index's path. Damaged and foreign cards are passed over."""
+def cards_of(root: Path, manifest: BundleManifest, *, kind: str = "") -> Iterator[tuple[AnnCard, Path, Path]]:
+    """The indexes (of one kind) that fit a manifest: card, its path, the index's path.
+
+    Damaged and foreign cards are passed over.
+    """
     by_role: dict[str, list[str]] = {}
     for path in sorted((root / FOLDER).glob("*.json")):
         try:
@@ -75,9 +78,9 @@ def cards_of(root: Path, manifest: BundleManifest) -> Iterator[tuple[AnnCard, Pa
             card = msgspec.json.decode(path.read_bytes(), type=AnnCard)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             continue
-        if card.format != FORMAT or Path(card.file).name != card.file or not card.file:
+        if card.format != FORMAT or Path(card.file).name != card.file or not card.file or kind not in ("", card.kind):
             continue
-        wanted = by_role.setdefault(card.roles, _digests(manifest, card.roles.split(",")))
+        wanted = by_role.setdefault(card.roles, digests_of(manifest, card.roles.split(",")))
         if card.files == wanted:
             yield card, path, root / FOLDER / card.file
 
@@ -99,25 +102,26 @@ def open_ann(bundle: Bundle, roles: Sequence[str]) -> OpenAnn | None:
 
 def refresh(root: Path, config: IndexConfig) -> list[AnnCard]:
     """Builds what a bundle lacks for the size it has, drops what no longer fits; returns a card for each kind of
-    vectors, also where none is needed. Raises ConfigError for a GPU that is not there.
+    vectors, also where none is needed, and for each field of words that was joined (`joined_words`). Raises ConfigError
+    for a GPU that is not there.
 
     An index that misses the recall wanted is not kept: search goes on by shortlist, and the card's reason says so.
     """
     from backfill.bundle import Bundle
     from backfill.chunks import VERBATIM_VECTORS
+    from backfill.joined_words import join_words
     from backfill.ranking import part_roles
 
     bundle = Bundle.open(root)
+    _drop_others(root, bundle.manifest)
     out: list[AnnCard] = []
-    if bundle.manifest.encoder is None:
-        return out
     fitting = {card.roles: card for card, *_ in cards_of(root, bundle.manifest)}
     for roles in (part_roles(bundle), ("vectors:claims",), (VERBATIM_VECTORS,)):
-        if any(segment.has(role) for segment in bundle.segments for role in roles):
+        held = any(segment.has(role) for segment in bundle.segments for role in roles)
+        if held and bundle.manifest.encoder is not None:
             name = ",".join(roles)
             out.append(fitting.get(name) or _build(bundle, roles, config))
-    _drop_others(root, bundle.manifest)
-    return out
+    return out + join_words(bundle)
 
 
 def _build(bundle: Bundle, roles: Sequence[str], config: IndexConfig) -> AnnCard:
@@ -129,7 +133,7 @@ def _build(bundle: Bundle, roles: Sequence[str], config: IndexConfig) -> AnnCard
     n_rows = sum(map(len, files))
     memory_bytes = int(config.ann_memory_gb * 1e9) or _half_of_memory()
     choice = ann.choose(n_rows, dim, memory_bytes=memory_bytes, wanted=config.ann)
-    digests = _digests(bundle.manifest, roles)
+    digests = digests_of(bundle.manifest, roles)
     card = AnnCard(FORMAT, ",".join(roles), digests, n_rows, choice.kind, choice.factory, choice.reason)
     if choice.kind == "exact":
         return card
@@ -151,15 +155,27 @@ def _write(root: Path, card: AnnCard, index: Any) -> AnnCard:
     temporary = folder / f".{os.getpid()}-{attempt_name()}.faiss"
     try:
         faiss.write_index(index, str(temporary))
+    except RuntimeError as error:
+        temporary.unlink(missing_ok=True)
+        raise BackfillError(f"the index cannot be written to {folder}: {error}") from error
+    return publish(root, card, temporary)
+
+
+def publish(root: Path, card: AnnCard, temporary: Path, *, seconds: float | None = None) -> AnnCard:
+    """Gives an index that was written to a temporary file in ann/ its name, and publishes its card, which it returns.
+
+    The index is this user's own from then on. `seconds` is how long it took to make.
+    """
+    folder = root / FOLDER
+    name = card.roles.replace("vectors:", "").replace(":", "-").replace(",", "-")
+    try:
         fsync_file(temporary)
         digest = sha256_file(temporary)
-        name = card.roles.replace("vectors:", "").replace(",", "-")
-        card = msgspec.structs.replace(
-            card, file=f"{name}-{digest[:16]}.faiss", sha256=digest, bytes=temporary.stat().st_size
-        )
+        file = f"{name}-{digest[:16]}{temporary.suffix}"
+        card = msgspec.structs.replace(card, file=file, sha256=digest, bytes=temporary.stat().st_size)
+        if seconds is not None:
+            card = msgspec.structs.replace(card, seconds=seconds)
         temporary.replace(folder / card.file)
-    except RuntimeError as error:
-        raise BackfillError(f"the index cannot be written to {folder}: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
     fsync_dir(folder)
@@ -178,8 +194,8 @@ def _drop_others(root: Path, manifest: BundleManifest) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _digests(manifest: BundleManifest, roles: Sequence[str]) -> list[str]:
-    """SHA-256 of the vector files of these roles, in the order in which a search numbers their rows."""
+def digests_of(manifest: BundleManifest, roles: Sequence[str]) -> list[str]:
+    """SHA-256 of the files of these roles, in the order in which a search numbers their rows or documents."""
     by_place = {(entry.path.split("/")[1], entry.role): entry.sha256 for entry in manifest.files if "/" in entry.path}
     return [by_place[s, role] for s in manifest.segments for role in roles if (s, role) in by_place]
 

@@ -62,6 +62,7 @@ def _open_bm25(bundle: Bundle, field: str, space: Space, k1: float | None, b: fl
     from backfill.indexes.bm25 import Bm25
     from backfill.indexes.field import FieldIndex
     from backfill.indexes.tokenizer import TOKENIZER_VERSION
+    from backfill.joined_words import open_joined
 
     info = bundle.manifest.bm25
     if info is None or str(info.tokenizer_version) != str(TOKENIZER_VERSION):
@@ -71,6 +72,10 @@ def _open_bm25(bundle: Bundle, field: str, space: Space, k1: float | None, b: fl
             hint="merge the bundle anew with this version of backfill",
         )
     base = starts(bundle, space)
+    k1, b = info.k1 if k1 is None else k1, info.b if b is None else b
+    joined = open_joined(bundle, field)
+    if joined is not None and joined.n_docs == base[-1]:
+        return Bm25([joined], k1=k1, b=b), list(range(len(bundle.segments)))
     present, fields = [], []
     for number, segment in enumerate(bundle.segments):
         if segment.has(f"bm25:{field}"):
@@ -80,7 +85,7 @@ def _open_bm25(bundle: Bundle, field: str, space: Space, k1: float | None, b: fl
                 raise BundleError(f"the BM25 index {field} of segment {segment.name} does not fit its documents")
             present.append(number)
             fields.append(index)
-    return Bm25(fields, k1=info.k1 if k1 is None else k1, b=info.b if b is None else b), present
+    return Bm25(fields, k1=k1, b=b), present
 
 
 def vector_space(bundle: Bundle, roles: Sequence[str], space: Space = "documents") -> VectorSpace:

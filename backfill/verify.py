@@ -22,6 +22,7 @@ from backfill.columns import ParquetFile
 from backfill.durable import sha256_file
 from backfill.errors import BackfillError
 from backfill.ids import content_id, exchange_id, row_hash
+from backfill.joined_words import KIND as WORDS
 from backfill.rows import ROW_TYPES, refuse_odd, rows_of, sort_rows
 from backfill.sums import SEGMENT_TABLES, segment_sums
 from backfill.types import Exchange, PalaceObject
@@ -66,7 +67,8 @@ def verify_bundle(path: Path, *, trust_encoder: bool = False) -> Verdict:
         verdict.ledger_balanced = _ledger_balanced(path)
         verdict.errors += _content_problems(bundle)
         verdict.probe_cosine = _probe(bundle, verdict)
-        verdict.ann_recall10 = min((card.recall10 for card, *_ in cards_of(path, bundle.manifest)), default=None)
+        found = [card.recall10 for card, *_ in cards_of(path, bundle.manifest) if card.kind != WORDS]
+        verdict.ann_recall10 = min(found, default=None)
     except BackfillError as error:
         verdict.errors.append(Problem(str(path), "unreadable", str(error)))
     return verdict

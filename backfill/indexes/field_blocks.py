@@ -65,6 +65,14 @@ def write_field(texts: Iterable[str], path: Path) -> int:
     return n_docs
 
 
+def join_fields(blocks: Sequence[Block], path: Path) -> None:
+    """Writes one field over the documents of all blocks, one after another; leaves files beside it. Not fsynced.
+
+    Raises OSError, and ValueError or IndexError where a block's arrays contradict each other.
+    """
+    write_arrays(path, _merged(blocks, path.parent))
+
+
 def _merge(paths: Sequence[Path], folder: Path, out: Path) -> Path:
     """Writes one field over the documents of all blocks, and removes these; returns `out`."""
     write_arrays(out, _merged([open_arrays(path) for path in paths], folder))
