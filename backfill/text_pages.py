@@ -57,6 +57,21 @@ class _Page(NamedTuple):
     codec: int
 
 
+class _Chunk(NamedTuple):
+    """The pages of a chunk as far as they were walked, their first rows, and where the next one begins.
+
+    Of a chunk that is laid out otherwise there are no pages, and none to come.
+    """
+
+    pages: list[_Page]
+    firsts: list[int]
+    next_start: int
+    next_row: int
+
+
+_NO_PAGES = _Chunk([], [], 0, 1 << 62)
+
+
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """A page of a file's column, and the cells that are wanted of it."""
@@ -73,7 +88,7 @@ class _Wanted:
 
 
 _recent_cells: Recent[str | None] = Recent(MAX_RECENT_CHARS)
-_recent_chunks: Recent[tuple[list[_Page], list[int]]] = Recent(MAX_RECENT_CHUNKS)
+_recent_chunks: Recent[_Chunk] = Recent(MAX_RECENT_CHUNKS)
 _recent_schemas: Recent[bytes] = Recent(MAX_RECENT_CHUNKS)
 
 
@@ -130,35 +145,38 @@ def _page_of(file: ParquetFile, name: str, position: int) -> _Page | None:
     group = file.group_of(position)
     key = (file.key, name, group)
     known = _recent_chunks.get(key)
-    if known is None:
-        pages = _pages(file, name, group)
-        known = pages, [page.first_row for page in pages]
+    if known is None or known.next_row <= position:
+        known = _walked(file, name, group, position, known)
         _recent_chunks.put(key, known, 1)
-    pages, firsts = known
-    return pages[bisect_right(firsts, position) - 1] if pages else None
+    return known.pages[bisect_right(known.firsts, position) - 1] if known.pages else None
 
 
-def _pages(file: ParquetFile, name: str, group: int) -> list[_Page]:
-    """The pages of a chunk of plain text; none where it is anything else. Raises BundleError where they do not fit."""
+def _walked(file: ParquetFile, name: str, group: int, position: int, known: _Chunk | None) -> _Chunk:
+    """A chunk of plain text walked up to a row, from where it is known; none of a chunk that is anything else.
+
+    Raises BundleError where pages and rows do not fit each other.
+    """
     chunk = file.text_chunk(name, group)
     if chunk is None:
-        return []
-    pages: list[_Page] = []
-    at, end, row = chunk.start, chunk.start + chunk.size, file.group_starts[group]
-    while at < end:
-        # Headers alone: the chunk, of which few pages are wanted, is a hundred times as much to read.
+        return _NO_PAGES
+    end, past_row = chunk.start + chunk.size, file.group_starts[group + 1]
+    pages, firsts, at, row = known or _Chunk([], [], chunk.start, file.group_starts[group])
+    pages, firsts = pages.copy(), firsts.copy()
+    while row <= position:
+        # Headers alone, and those before the row: the chunk is a hundred times as much to read.
         match = _PLAIN_PAGE.match(file.read_bytes(at, min(at + _HEADER_BYTES, end)))
         if match is None:
-            return []
+            return _NO_PAGES
         decoded, stored, n_rows = map(_zigzag, match.groups())
         past = at + match.end() + stored
-        if not 0 <= decoded <= MAX_DECODED_BYTES or stored < 0 or n_rows < 0 or past > end:
+        if not 0 <= decoded <= MAX_DECODED_BYTES or stored < 0 or n_rows < 0 or past > end or row + n_rows > past_row:
             raise file.damaged()
         pages.append(_Page(at, match.end(), past, decoded, row, n_rows, chunk.codec))
+        firsts.append(row)
         at, row = past, row + n_rows
-    if row != file.group_starts[group + 1]:
-        raise file.damaged()
-    return pages
+        if at == end and row != past_row:
+            raise file.damaged()
+    return _Chunk(pages, firsts, at, row)
 
 
 def _zigzag(data: bytes) -> int:

@@ -88,6 +88,25 @@ def test_cells_of_several_files_are_decoded_at_once_and_remembered(
     assert len(calls) == 1
 
 
+def test_a_chunk_is_walked_no_further_than_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = write(tmp_path / "walked.parquet", **tables._layout(tables.EXCHANGES))
+    headers = []
+    real = ParquetFile.read_bytes
+    monkeypatch.setattr(
+        ParquetFile, "read_bytes", lambda self, start, end: headers.append(end - start) or real(self, start, end)
+    )
+    walked = []
+    for row in (0, 250, 100, 251):
+        headers.clear()
+        assert text_pages.read_cells([(file, "agent_text", row)]) == {
+            (file, "agent_text", row): expected("agent_text", row)
+        }
+        walked.append(headers.count(text_pages._HEADER_BYTES))
+    assert walked[0] == 1 < walked[1]
+    assert walked[2] == 0, "what was walked is remembered"
+    assert walked[3] <= 1
+
+
 def test_pages_beyond_a_run_are_decoded_in_the_next(paged: ParquetFile, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(text_pages, "_MAX_RUN_BYTES", 40_000)
     cells = [(paged, "agent_text", row) for row in range(0, N_ROWS, 9)]
