@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from heapq import nlargest
 from operator import itemgetter
+
+import msgspec
 
 from backfill.fidelity.handles import Handle, find_handles
 from backfill.sentences import Sentence, cut_to, lower_words, size_bytes, topic_words, weighed_sentences
@@ -47,8 +47,7 @@ _KIND_SCORE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A literal span: `text` equals the stored text of `field` [`start`:`end`] (code points). Higher is better."""
 
     kind: str
@@ -73,8 +72,7 @@ def candidates(exchange: Exchange, limit: int = 16) -> list[Candidate]:
     return sorted(found.values(), key=lambda c: (-c.score, c.field, c.start))[:limit]
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(msgspec.Struct, frozen=True):
     """A handle of a sentence, or (None) its opening clause: a candidate to be. `most` is what it may score at best."""
 
     sentence: Sentence
@@ -94,7 +92,7 @@ def _best_spans(sentences: Sequence[Sentence], topic: frozenset[str], limit: int
     words: dict[int, list[tuple[int, int]]] = {}
     scores: dict[str, float] = {}
     for place, span in spans:
-        if len(scores) >= limit and span.most < nlargest(limit, scores.values())[-1]:
+        if len(scores) >= limit and sum(map(span.most.__lt__, scores.values())) >= limit:
             return
         made = _of_span(span, topic, words)
         if made is not None:

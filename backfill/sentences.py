@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from backfill.paths import word_set
 from backfill.rooms import STOP_WORDS
@@ -19,7 +20,8 @@ _WINDOW_CHARS = 4_000
 _MAX_SENTENCES = 32
 _TOPIC_SENTENCES = 6
 
-_STOP = re.compile(r"[.!?][*_\"'`)\]]*[ \t]+(?=\S)|[。！？]+[」』”）]*")
+# Opens with one set of characters, which is searched for at the speed of C.
+_STOP = re.compile(r"[.!?。！？](?:(?<=[.!?])[*_\"'`)\]]*[ \t]+(?=\S)|(?<=[。！？])[。！？]*[」』”）]*)")
 _FENCE = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _LEAD = re.compile(r"(?:[-*+>•✓✅❌⏺☐☑#]+|\d{1,2}[.)](?=\s)|\*\*|__|\[[ xX]\]|\s)+")
 _TRAIL = " \t*_#|"
@@ -79,8 +81,7 @@ _READ_CHARS = 240
 _TRIVIAL = word_set("yes no ok okay sure continue proceed go thanks please do it y n yep 继续 好 好的 是 可以 네 はい")
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(msgspec.Struct, frozen=True):
     """A stripped sentence of a field with what its plain features are worth."""
 
     field: str
@@ -121,7 +122,7 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
         spans = [span for low, high in pieces for span in _breaks(window, low, high)]
         half = _MAX_SENTENCES // 2
         for start, end in spans if len(spans) <= 2 * half else [*spans[:half], *spans[-half:]]:
-            lead = _LEAD.match(window, start, end)
+            lead = None if window[start].isalpha() else _LEAD.match(window, start, end)
             low = lead.end() if lead else start
             body = window[low:end].rstrip(_TRAIL)
             if len(body) < 2 or body[0] in "|{}<$" or not _LETTER.search(body, 0, 40):

