@@ -139,8 +139,11 @@ def transcript(exchange: Exchange, limit_bytes: int) -> str:
 def _transcript(exchange: Exchange, limit_bytes: int) -> tuple[str, tuple[Cut, ...]]:
     user, agent = exchange.user_text.strip(), exchange.agent_text.strip()
     tools, gone = "", 0
+    outputs = [_lines(tool) for tool in exchange.tools]
     for level in range(len(_LEVELS)):
-        shown = [_tool(i, tool, level) for i, tool in enumerate(exchange.tools)]
+        shown = [
+            _tool(i, tool, lines, level) for i, (tool, lines) in enumerate(zip(exchange.tools, outputs, strict=True))
+        ]
         tools, gone = "\n".join(text for text, _ in shown), sum(chars for _, chars in shown)
         body = _joined(user, tools, agent)
         if len(body.encode("utf-8", "replace")) <= limit_bytes:
@@ -201,7 +204,13 @@ def _joined(user: str, tools: str, agent: str) -> str:
     return "\n".join(part for part in (f"USER:\n{user}", tools, f"AGENT:\n{agent}" if agent else "") if part)
 
 
-def _tool(number: int, tool: ToolCall, level: int) -> tuple[str, int]:
+def _lines(tool: ToolCall) -> list[str]:
+    """The lines of a result as stored, with a note where the scan left some out."""
+    between = [f"[... {tool.cut_bytes:,} bytes cut ...]"] if tool.cut_bytes else []
+    return [*tool.head.splitlines(), *between, *tool.tail.splitlines()]
+
+
+def _tool(number: int, tool: ToolCall, lines: list[str], level: int) -> tuple[str, int]:
     """A tool call as text, and how many code points of its input and results are left out."""
     ends, errors, inputs = _LEVELS[level]
     edits = not _EDITS.isdisjoint(tool.actions)
@@ -211,15 +220,13 @@ def _tool(number: int, tool: ToolCall, level: int) -> tuple[str, int]:
         asked = asked.partition("\n")[0]
     left_out -= len(asked)
     asked = asked or " ".join(tool.paths)
-    shown, gone = _output(tool, ends, errors)
+    shown, gone = _output(lines, ends, errors)
     return f"TOOL {number} {tool.name}: {asked}" + (f"\nOUTPUT:\n{shown}" if shown else ""), left_out + gone
 
 
-def _output(tool: ToolCall, ends: int, errors: int) -> tuple[str, int]:
+def _output(lines: list[str], ends: int, errors: int) -> tuple[str, int]:
     """The first and last lines of a result and its first lines with errors, with notes for what is left out, and how
     many code points that is."""
-    between = [f"[... {tool.cut_bytes:,} bytes cut ...]"] if tool.cut_bytes else []
-    lines = [*tool.head.splitlines(), *between, *tool.tail.splitlines()]
     if len(lines) <= 2 * ends:
         return "\n".join(lines), 0
     kept = {*range(ends), *range(len(lines) - ends, len(lines))}
