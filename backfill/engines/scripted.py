@@ -25,7 +25,7 @@ _FENCE = re.compile(r"^(~{4,})$(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _LISTED = re.compile(r"^(\d+)\. ", re.MULTILINE)
 _NUMBERED = re.compile(r"^\[(\d{1,2})\](?: \d{4}-\d{2}-\d{2})?$", re.MULTILINE)
 _WORD = re.compile(r"[a-z]{4,12}")
-_TOKEN = re.compile(r"\w+")
+_THREE_WORDS = re.compile(r"\w\W+\w+\W+\w")
 _LABEL = re.compile(r"^(?:(?:USER|AGENT|OUTPUT):$|TOOL (?:\d+ )?\S*: |\[\.\.\. )")
 
 
@@ -141,8 +141,8 @@ def script(user: str, dice: random.Random) -> str:
         return _script_claims(body, dice)
     listing = user[: fenced.start()] if fenced else ""
     lines = [body[a:b] for a, b in sentence_spans(body)]
-    lines = [" ".join(line.split()[:20]) for line in lines if not _LABEL.match(line) and len(_TOKEN.findall(line)) >= 3]
-    core = dice.choice(lines) if lines else "Nothing was said here"
+    lines = [line for line in lines if not _LABEL.match(line) and _THREE_WORDS.search(line)]
+    core = " ".join(dice.choice(lines).split()[:20]) if lines else "Nothing was said here"
     words = sorted(set(_WORD.findall(core.lower()))) or ["quiet", "talk"]
     picked = dice.sample(words, min(2, len(words)))
     key = "_".join(picked if len(picked) > 1 else [*picked, "note"])
