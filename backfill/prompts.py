@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from backfill.extractive import Candidate
 from backfill.ids import fingerprint
-from backfill.text import sentence_spans, tokens_est
+from backfill.text import AnyCase, sentence_spans, tokens_est
 from backfill.types import Exchange, ToolCall
 from backfill.wire import MAX_CANDIDATES, Context
 
@@ -56,9 +56,7 @@ _BYTES_PER_TOKEN = 4
 _MIN_BODY_TOKENS = 96
 _CANDIDATE_SHARE = 5
 _TOOL_SHARE = 4
-_ERROR = re.compile(
-    r"error|exception|traceback|fail|fatal|panic|denied|refused|not found|cannot|timed? ?out", re.IGNORECASE
-)
+_ERROR = AnyCase(r"error|exception|traceback|fail|fatal|panic|denied|refused|not found|cannot|timed? ?out")
 _TILDES = re.compile(r"~{4,}")
 _SPACE = re.compile(r"\s+")
 _EDITS = frozenset({"created", "edited", "deleted"})
@@ -138,19 +136,18 @@ def transcript(exchange: Exchange, limit_bytes: int) -> str:
 
 def _transcript(exchange: Exchange, limit_bytes: int) -> tuple[str, tuple[Cut, ...]]:
     user, agent = exchange.user_text.strip(), exchange.agent_text.strip()
+    n_user, n_agent = len(user.encode("utf-8", "replace")), len(agent.encode("utf-8", "replace"))
     tools, gone = "", 0
-    outputs = [_lines(tool) for tool in exchange.tools]
-    for level in range(len(_LEVELS)):
-        shown = [
-            _tool(i, tool, lines, level) for i, (tool, lines) in enumerate(zip(exchange.tools, outputs, strict=True))
-        ]
+    results = [_Result(tool) for tool in exchange.tools]
+    # Where the texts alone are too long, no level makes the body fit.
+    for level in range(len(_LEVELS)) if n_user + n_agent <= limit_bytes else (len(_LEVELS) - 1,):
+        shown = [_tool(i, result, level) for i, result in enumerate(results)]
         tools, gone = "\n".join(text for text, _ in shown), sum(chars for _, chars in shown)
         body = _joined(user, tools, agent)
         if len(body.encode("utf-8", "replace")) <= limit_bytes:
             return body, _cuts(0, 0, gone)
     tools, more = cut_counted(tools, limit_bytes // _TOOL_SHARE, keep_end=False)
     left = limit_bytes - len(tools.encode("utf-8", "replace")) - 64
-    n_user, n_agent = len(user.encode("utf-8", "replace")), len(agent.encode("utf-8", "replace"))
     user_limit = min(n_user, max(left - n_agent, left // 2))
     user, user_gone = cut_counted(user, user_limit)
     agent, agent_gone = cut_counted(agent, max(0, left - user_limit), keep_start=False)
@@ -204,48 +201,59 @@ def _joined(user: str, tools: str, agent: str) -> str:
     return "\n".join(part for part in (f"USER:\n{user}", tools, f"AGENT:\n{agent}" if agent else "") if part)
 
 
-def _lines(tool: ToolCall) -> list[str]:
-    """The lines of a result as stored, with a note where the scan left some out."""
-    between = [f"[... {tool.cut_bytes:,} bytes cut ...]"] if tool.cut_bytes else []
-    return [*tool.head.splitlines(), *between, *tool.tail.splitlines()]
+class _Result:
+    """A tool call and its result as lines, which every level of detail takes some of."""
+
+    def __init__(self, tool: ToolCall) -> None:
+        self.tool = tool
+        self.asked = tool.input.strip()
+        # The scan left some out.
+        between = [f"[... {tool.cut_bytes:,} bytes cut ...]"] if tool.cut_bytes else []
+        self.lines = [*tool.head.splitlines(), *between, *tool.tail.splitlines()]
+
+    @cached_property
+    def whole(self) -> str:
+        return "\n".join(self.lines)
+
+    @cached_property
+    def errors(self) -> list[int]:
+        """The numbers of the lines that tell of an error."""
+        if not _ERROR.is_in(self.whole):
+            return []
+        return [i for i, line in enumerate(self.lines) if _ERROR.is_in(line)]
 
 
-def _tool(number: int, tool: ToolCall, lines: list[str], level: int) -> tuple[str, int]:
+def _tool(number: int, result: _Result, level: int) -> tuple[str, int]:
     """A tool call as text, and how many code points of its input and results are left out."""
     ends, errors, inputs = _LEVELS[level]
-    edits = not _EDITS.isdisjoint(tool.actions)
-    asked = tool.input.strip()
-    left_out = len(asked)
-    if not (inputs or edits):
+    tool, asked = result.tool, result.asked
+    if not inputs and _EDITS.isdisjoint(tool.actions):
         asked = asked.partition("\n")[0]
-    left_out -= len(asked)
+    left_out = len(result.asked) - len(asked)
     asked = asked or " ".join(tool.paths)
-    shown, gone = _output(lines, ends, errors)
+    shown, gone = _output(result, ends, errors)
     return f"TOOL {number} {tool.name}: {asked}" + (f"\nOUTPUT:\n{shown}" if shown else ""), left_out + gone
 
 
-def _output(lines: list[str], ends: int, errors: int) -> tuple[str, int]:
+def _output(result: _Result, ends: int, errors: int) -> tuple[str, int]:
     """The first and last lines of a result and its first lines with errors, with notes for what is left out, and how
     many code points that is."""
+    lines = result.lines
     if len(lines) <= 2 * ends:
-        return "\n".join(lines), 0
-    kept = {*range(ends), *range(len(lines) - ends, len(lines))}
-    if errors:
-        telling = (i for i, line in enumerate(lines) if i not in kept and _ERROR.search(line))
-        kept.update(list(islice(telling, errors)))
+        return result.whole, 0
+    last = len(lines) - ends
+    telling = [i for i in result.errors if ends <= i < last][:errors]
     shown: list[str] = []
-    gap = gone = 0
-    for i, line in enumerate(lines):
-        if i in kept:
-            if gap:
-                shown.append(f"[... {gap} lines cut ...]")
-            gap = 0
-            shown.append(line)
-        else:
-            gap += 1
-            gone += len(line)
-    if gap and shown:
-        shown.append(f"[... {gap} lines cut ...]")
+    gone = at = 0
+    for i in (*range(ends), *telling, *range(last, len(lines))):
+        if at < i:
+            shown.append(f"[... {i - at} lines cut ...]")
+            gone += sum(map(len, lines[at:i]))
+        shown.append(lines[i])
+        at = i + 1
+    gone += sum(map(len, lines[at:]))
+    if shown and at < len(lines):
+        shown.append(f"[... {len(lines) - at} lines cut ...]")
     return "\n".join(shown), gone
 
 

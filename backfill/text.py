@@ -25,13 +25,29 @@ def clean_unicode(text: str) -> str:
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Code point spans of the sentences and lines of a text, without surrounding white space, in order."""
     spans: list[tuple[int, int]] = []
-    start = 0
-    for match in [*_SENTENCE_END.finditer(text), None]:
-        end = match.start() + (match[0][0] != "\n") if match else len(text)
-        piece = text[start:end]
-        stripped = piece.strip()
-        if stripped:
-            lead = len(piece) - len(piece.lstrip())
-            spans.append((start + lead, start + lead + len(stripped)))
-        start = match.end() if match else end
-    return spans
+    start = len(text) - len(text.lstrip())
+    # A match takes all white space behind it, so what comes next begins with none.
+    for match in _SENTENCE_END.finditer(text, start):
+        at, behind = match.span()
+        end = start + len(text[start:at].rstrip()) if text[at] == "\n" else at + 1
+        if start < end:
+            spans.append((start, end))
+        start = behind
+    end = start + len(text[start:].rstrip())
+    return [*spans, (start, end)] if start < end else spans
+
+
+class AnyCase:
+    """A pattern without capital letters that is searched for in any case.
+
+    Without folding, small letters are searched ten times as fast; of ASCII they are the same, so folding is left to
+    other texts, whose letters may fold to ASCII ones.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._folding = re.compile(pattern, re.IGNORECASE)
+        self._small = re.compile(pattern)
+
+    def is_in(self, text: str) -> bool:
+        """Whether it stands in the text."""
+        return (self._small.search(text.lower()) if text.isascii() else self._folding.search(text)) is not None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill import rooms, sentences
+from backfill import prompts, rooms, sentences
 from backfill.fidelity import handles, omissions
+from backfill.text import sentence_spans
 
 PIECES = st.sampled_from(
     [
@@ -50,13 +52,20 @@ def test_sentences_end_where_the_plain_pattern_says(text: str) -> None:
         assert not (text[start].isalpha() and sentences._LEAD.match(text, start, end))
 
 
+@given(ENDS)
+def test_spans_are_what_stands_between_ends_without_white_space(text: str) -> None:
+    cuts = [(m.start() + (m[0][0] != "\n"), m.end()) for m in re.finditer(r"[.!?。！？]\s+|\n\s*", text)]
+    pieces = zip([0, *(end for _, end in cuts)], [*(start for start, _ in cuts), len(text)], strict=True)
+    expected = [text[start:end].strip() for start, end in pieces]
+    spans = sentence_spans(text)
+    assert [text[start:end] for start, end in spans] == [piece for piece in expected if piece]
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
 @given(FOLDED)
 def test_small_letters_say_what_folding_does(text: str) -> None:
-    for folding, plain in (
-        (omissions._TROUBLE, omissions._ASCII_TROUBLE),
-        (omissions._GAVE_UP, omissions._ASCII_GAVE_UP),
-    ):
-        assert omissions._found(folding, plain, text) == (folding.search(text) is not None)
+    for pattern in (omissions._TROUBLE, omissions._GAVE_UP, prompts._ERROR):
+        assert pattern.is_in(text) == (pattern._folding.search(text) is not None)
 
 
 def test_words_of_other_scripts_are_found() -> None:
