@@ -218,9 +218,7 @@ class _Result:
     @cached_property
     def errors(self) -> list[int]:
         """The numbers of the lines that tell of an error."""
-        if not _ERROR.is_in(self.whole):
-            return []
-        return [i for i, line in enumerate(self.lines) if _ERROR.is_in(line)]
+        return list(_ERROR.lines_in(self.whole))
 
 
 def _tool(number: int, result: _Result, level: int) -> tuple[str, int]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 # Opens with one set of characters, which is searched for at the speed of C; the white space after it must follow.
 _SENTENCE_END = re.compile(r"[.!?。！？\n](?:(?<=\n)\s*|\s+)")
+
+# A dotted and a dotless I, a long s, the sign of Kelvin.
+FOLDS_TO_ASCII = "\u0130\u0131\u017f\u212a"
 
 
 def tokens_est(*texts: str) -> int:
@@ -38,10 +42,10 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 class AnyCase:
-    """A pattern without capital letters that is searched for in any case.
+    """A pattern without capital letters or line breaks that is searched for in any case.
 
-    Without folding, small letters are searched ten times as fast; of ASCII they are the same, so folding is left to
-    other texts, whose letters may fold to ASCII ones.
+    Without folding, small letters are searched ten times as fast. Folding is left to texts with one of the four other
+    letters that fold to ASCII ones.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -50,4 +54,22 @@ class AnyCase:
 
     def is_in(self, text: str) -> bool:
         """Whether it stands in the text."""
-        return (self._small.search(text.lower()) if text.isascii() else self._folding.search(text)) is not None
+        pattern, text = self._ready(text)
+        return pattern.search(text) is not None
+
+    def lines_in(self, text: str) -> Iterator[int]:
+        """Yields the numbers of the lines that it stands in."""
+        pattern, text = self._ready(text)
+        number = at = 0
+        while match := pattern.search(text, at):
+            number += text.count("\n", at, match.start())
+            yield number
+            at = text.find("\n", match.end()) + 1
+            if not at:
+                return
+            number += 1
+
+    def _ready(self, text: str) -> tuple[re.Pattern[str], str]:
+        if text.isascii() or not any(letter in text for letter in FOLDS_TO_ASCII):
+            return self._small, text.lower()
+        return self._folding, text
