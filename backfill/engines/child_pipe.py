@@ -67,8 +67,9 @@ def leave_signals_to_parent() -> None:
     A session of its own keeps a terminal's Ctrl-C away, not a cluster: Slurm sends TERM and USR1 to every process of a
     job. Processes that this one starts inherit it.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", None)):
+        if number is not None:  # Windows has no USR1, and search processes run there too
+            signal.signal(number, signal.SIG_IGN)
 
 
 def follow_parent() -> None:

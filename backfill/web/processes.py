@@ -136,7 +136,8 @@ class SearchProcesses:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._closed = True
+        with self._changed:
+            self._closed = True
         for process in self._all:
             process.end()
 
@@ -159,6 +160,9 @@ class SearchProcesses:
         for _ in range(2):
             try:
                 with self._taken() as process:
+                    if time.monotonic() > due:
+                        # It waited for a process that opened a state, which is none of this one's fault.
+                        break
                     found = process.ask(message, _encoding(state.bundle), due)
             except Ended as error:
                 if error.late or self._closed:
@@ -193,9 +197,11 @@ class SearchProcesses:
 
     def _replace(self, number: int, *, late: bool) -> None:
         self._all[number].end()
-        if not self._closed:
-            log.warning("a search %s; a process takes its place", "took too long" if late else "ended its process")
-            self._all[number] = SearchProcess(self._path)
+        with self._changed:
+            # Under the lock, so that no process is started behind the one who ends them all.
+            if not self._closed:
+                log.warning("a search %s; a process takes its place", "took too long" if late else "ended its process")
+                self._all[number] = SearchProcess(self._path)
 
 
 def query_of(bundle: Bundle, text: str, mode: str) -> frames.Query:

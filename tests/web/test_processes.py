@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,28 @@ def test_a_search_whose_turn_comes_too_late_costs_no_process(
     assert (answer.status_code, answer.json()["error"]["kind"]) == (503, "busy")
     assert "retry-after" in answer.headers
     assert processes.pids == before
+
+
+def test_a_search_that_waited_for_an_opening_process_does_not_end_it(
+    client: TestClient, processes: SearchProcesses, monkeypatch: pytest.MonkeyPatch
+):
+    before = processes.pids
+    monkeypatch.setattr(app, "SEARCH_S", 0.3)
+    with ThreadPoolExecutor(1) as executor:
+        with processes._taken(0):
+            asked = executor.submit(client.get, "/api/search", params={"q": "behind the opening of a state"})
+            time.sleep(0.6)
+        answer = asked.result(60)
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (503, "unanswered")
+    assert processes.pids == before
+
+
+def test_no_process_is_started_once_they_are_ended(fixture: Fixture):
+    with SearchProcesses(fixture.path, 1) as own:
+        with ThreadPoolExecutor(1) as executor, suppress(Ended), own._taken(0) as process:
+            executor.submit(own.__exit__, None, None, None).result(30)
+            raise Ended(late=False)
+        assert own._all == [process]
 
 
 def test_processes_go_over_to_a_new_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
