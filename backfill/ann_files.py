@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +50,7 @@ class AnnCard(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAnn:
+class OpenAnn(msgspec.Struct, frozen=True):
     """A loaded index; see `vector_space.Ann`."""
 
     index: Any

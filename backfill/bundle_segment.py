@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from backfill.bundle_manifest import BundleFile
 from backfill.columns import IdColumn, ParquetFile
@@ -29,8 +30,7 @@ MAX_DIM = 1 << 16
 UNKNOWN_US = -(1 << 63)
 
 
-@dataclass(frozen=True, slots=True)
-class Documents:
+class Documents(msgspec.Struct, frozen=True):
     """The visible exchanges of a segment, in order of exchange_id; BM25 counts them in this order.
 
     exchange_row [D] i4, object_row [D] i4 (-1: none), and the visible occurrences of document d, best first, are

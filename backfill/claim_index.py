@@ -6,9 +6,9 @@ those that are shown alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from backfill.types import Claim
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimIndex:
+class ClaimIndex(msgspec.Struct, frozen=True):
     """Claims and documents of each other, in compressed rows.
 
     Claim c came from the documents docs[docs_indptr[c]:docs_indptr[c + 1]]; document d has the claims

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from backfill.errors import BundleError
 from backfill.file_ranges import FileRanges
@@ -43,8 +44,7 @@ _CODECS = (0, 6)
 _BYTE_ARRAY, _FLAT = 6, ((I32, 0), (I32, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """One leaf column of one row group: its bytes in the file and its entry of the footer."""
 
     start: int

@@ -10,8 +10,8 @@ options. Deliberately absent: learned weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,8 +23,7 @@ NORMALIZATIONS = ("minmax", "p95", "zscore")
 _PERCENTILE_FROM = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True):
     """One signal's scores [C] over the candidates; NaN where a candidate lacks it.
 
     `floor` is its least possible score and means that the signal did not find the candidate (BM25: 0, no word in

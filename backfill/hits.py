@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from backfill.errors import BundleError
@@ -83,15 +84,14 @@ class Hit:
         return {name: value for name, value in tree.items() if value or name not in ("claim", "note", "found_claim")}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A ranked document, before its rows are read. `claim` is the number of the claim that won it, -1 for none."""
 
     segment: Segment
     doc: int
     exchange_id: bytes
     score: float = 0.0
-    signals: dict[str, float] = field(default_factory=dict)
+    signals: dict[str, float] = msgspec.field(default_factory=dict)
     claim: int = -1
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from backfill.errors import BundleError
 from backfill.thrift import (
@@ -33,16 +34,14 @@ from backfill.thrift import (
 _META, _STATISTICS = 3, 12
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
+class RowGroup(msgspec.Struct, frozen=True):
     """Rows of a row group, and where in the footer the entries of its leaf columns begin."""
 
     n_rows: int
     chunks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Footer:
+class Footer(msgspec.Struct, frozen=True):
     """What reading needs of a Parquet footer: its bytes, version, schema (flattened, root first) and row groups."""
 
     data: bytes

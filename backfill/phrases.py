@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from backfill import signals
@@ -34,8 +34,7 @@ _TERM = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExactTerms:
+class ExactTerms(msgspec.Struct, frozen=True):
     """The exact parts of a query; all of them must hold."""
 
     phrases: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -59,8 +60,7 @@ class Question:
     every: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(msgspec.Struct, frozen=True):
     """Candidates with their scores; `signals` are arrays [C] by name, `claims` the claim that won each, if any."""
 
     docs: Units

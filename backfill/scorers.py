@@ -5,9 +5,9 @@ Deliberately absent: which signals a mode is made of, and how they are joined (`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -37,8 +37,7 @@ class Scorer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ByWords:
+class ByWords(msgspec.Struct, frozen=True):
     """BM25: `all_scores` [units], 0 where no term stands or the mask is false."""
 
     all_scores: Scores
@@ -53,8 +52,7 @@ class ByWords:
         return self.all_scores[units]
 
 
-@dataclass(frozen=True, slots=True)
-class ByVector:
+class ByVector(msgspec.Struct, frozen=True):
     """Vectors of the units themselves; a unit with several rows scores as its best."""
 
     space: VectorSpace
@@ -71,8 +69,7 @@ class ByVector:
         return self.space.scores(self.query, units)
 
 
-@dataclass(frozen=True, slots=True)
-class ByClaimVector:
+class ByClaimVector(msgspec.Struct, frozen=True):
     """Vectors of claims; a document scores as its best claim. `claims` [C]: those that count; `mask`: the documents."""
 
     space: VectorSpace
@@ -101,8 +98,7 @@ class ByClaimVector:
         return np.where(np.isfinite(best), best, np.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class ByNearest:
+class ByNearest(msgspec.Struct, frozen=True):
     """Several vector signals as one: a unit scores as the best of them, so that one near claim or part is enough."""
 
     signals: tuple[Scorer, ...]

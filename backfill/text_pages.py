@@ -13,8 +13,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from backfill.columns import MAX_DECODED_BYTES, PARQUET_MAGIC, ParquetFile
 from backfill.parquet_pages import check_page
@@ -72,8 +73,7 @@ class _Chunk(NamedTuple):
 _NO_PAGES = _Chunk([], [], 0, 1 << 62)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct, frozen=True):
     """A page of a file's column, and the cells that are wanted of it."""
 
     file: ParquetFile

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -32,8 +32,7 @@ _ENTRY_BYTES = 512
 _COMMON = 0.4
 
 
-@dataclass(frozen=True, slots=True)
-class Postings:
+class Postings(msgspec.Struct, frozen=True):
     """tf / (tf + norm) of the rows (i4, rising, of all segments) that hold a term; of all rows where `rows` is None.
 
     `df` rows hold it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import ne
 
 import Stemmer
@@ -43,7 +43,7 @@ _UNSPACED = (
 # \w lacks the vowel signs of Hebrew, Arabic and the Indic scripts.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
 _LETTER = rf"(?:(?![{_UNSPACED}])[\w{_MARKS}])"
-_PIECE = re.compile(
+_PIECE = (
     rf"(?P<unspaced>[{_UNSPACED}]+)"
     r"|(?P<sharp>(?<!\w)[A-Za-z](?:\+\+|#)(?!\w))"
     rf"|(?P<compound>{_LETTER}+(?:(?:[._\-/\\:@+]|::|://|\.\./|:\\){_LETTER}+)*)"
@@ -79,7 +79,7 @@ def _chunk_terms(chunk: str) -> tuple[str, ...]:
         for compound in _ASCII_COMPOUND.findall(chunk):
             _add_compound(terms, compound)
         return tuple(terms)
-    for match in _PIECE.finditer(_fold_accents(chunk)):
+    for match in _piece().finditer(_fold_accents(chunk)):
         if match.lastgroup == "unspaced":
             run = match.group()
             terms += [run[i : i + 2] for i in range(max(len(run) - 1, 1))]
@@ -89,6 +89,12 @@ def _chunk_terms(chunk: str) -> tuple[str, ...]:
 
 
 _remembered = lru_cache(maxsize=_MEMO_CHUNKS)(_chunk_terms)
+
+
+@cache
+def _piece() -> re.Pattern[str]:
+    """Compiled for the first text beyond ASCII: a query seldom has any, and its command would wait 5 ms for it."""
+    return re.compile(_PIECE)
 
 
 def _add_compound(terms: list[str], text: str) -> None:
