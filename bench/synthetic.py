@@ -193,11 +193,16 @@ def encoder() -> Any:
 def bundle(n: int, claims: bool = False) -> Path:
     """The folder of the synthetic bundle of `n` exchanges, built first where the cache does not have it.
 
-    With `claims` it has one for each exchange and records the shipped settings of search, which use them.
+    With `claims` it has one for each exchange and records the shipped settings of search, which use them. Its words are
+    joined as a run joins them; an index over vectors, which a run builds above 100,000 of them, it has none.
     """
+    from backfill.bundle import Bundle
+    from backfill.joined_words import join_words
+
     folder = CACHE / f"synthetic-v{VERSION}-{n}{'-claims' if claims else ''}"
     if not (folder / "manifest.json").is_file():
         build(n, folder, claims)
+    join_words(Bundle.open(folder))
     return folder
 
 
