@@ -18,11 +18,11 @@ from typing import IO, Any
 # Seconds of each line with --quick, from the CPU seconds that it takes, or should by its parts (bench/README.md says
 # which), with a quarter on top. With the set-up, which builds bundles where they are not, they stay below `ENOUGH_S`.
 ENOUGH_S = 720
-SETUP_S = 50
+SETUP_S = 45
 QUICK_S = {
-    "scan": 35, "distill": 85, "mask": 75, "tokens": 5, "overhead": 55, "extractive": 20, "merge": 60, "embed": 55,
-    "bm25": 45, "vectors": 35, "query": 15, "open": 20, "size": 5, "faults": 10, "quality": 20, "neardup": 12,
-    "growth": 115,
+    "scan": 28, "distill": 140, "mask": 110, "tokens": 4, "overhead": 28, "extractive": 10, "merge": 95, "embed": 35,
+    "bm25": 30, "vectors": 12, "query": 8, "open": 14, "size": 3, "faults": 8, "quality": 12, "neardup": 10,
+    "growth": 120,
 }  # fmt: skip
 TESTS_S = 120
 _END_S = 5.0

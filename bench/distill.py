@@ -234,7 +234,7 @@ def _transformers(directory: str) -> Callable[[list[Any], int], float]:
     return seconds
 
 
-def against_generate(turns: int = 3) -> list[float]:
+def against_generate(turns: int = 5) -> list[float]:
     """Rates of the distill stage as shares of `LLM.generate`'s, a turn each; who goes first alternates."""
     config = load_config(ROOT / "configs" / "cpu.yaml")
     config = replace(

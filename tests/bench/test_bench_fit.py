@@ -129,7 +129,7 @@ def test_all_goes_on_after_a_line_that_is_cut(
     monkeypatch.setattr(sys, "argv", ["bench", "all", "--quick", "--no-record", "--slack", "2"])
     assert runner.main() == 1
     out, said = capsys.readouterr()
-    assert "planned, at most 1434 s: set-up 100, scan 70," in out
+    assert "planned, at most 1424 s: set-up 90, scan 56," in out
     assert "by hand: batch" in out
     assert said == "mask: cut after its budget of 75 s\n"
     assert asked["bench growth --quick --no-record"] == 2 * budget.QUICK_S["growth"]
