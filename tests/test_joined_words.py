@@ -15,10 +15,12 @@ from backfill.arrays import open_arrays, write_arrays
 from backfill.bundle import Bundle
 from backfill.config import IndexConfig
 from backfill.errors import BundleError
+from backfill.growth import forget
 from backfill.indexes.bm25 import Bm25
 from backfill.indexes.field import FieldIndex, build_field
 from backfill.indexes.field_blocks import join_fields
-from backfill.lifecycle import garbage
+from backfill.lifecycle import collect, garbage
+from backfill.prune import prune
 from backfill.verify import verify_bundle
 from tests import fake_encoder
 from tests.test_pipeline import SAMPLES, config, go
@@ -139,3 +141,15 @@ def test_one_field_scores_as_its_parts() -> None:
     parts = Bm25([FieldIndex(build_field(texts[:2])), FieldIndex(build_field(texts[2:]))])
     whole = Bm25([FieldIndex(build_field(texts))])
     assert parts.total(["cach", "retri"]).tobytes() == whole.total(["cach", "retri"]).tobytes()
+
+
+def test_what_was_forgotten_is_freed_from_it(bundle: Path) -> None:
+    before = joined(bundle)
+    assert before
+    hit = Bundle.open(bundle).search("retry the failing test").hits[0].exchange_id
+    forget(bundle, [hit], "asked")
+    assert hit not in {found.exchange_id for found in Bundle.open(bundle).search("retry the failing test").hits}
+    prune(bundle)
+    collect(bundle)
+    assert not set(before) & set(joined(bundle))
+    assert verify_bundle(bundle).errors == []
