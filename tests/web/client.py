@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,3 +32,22 @@ def client_of(
         app = make_app(follower, pools, port=PORT, cache_bytes=cache_bytes)
         with TestClient(app, base_url=BASE, raise_server_exceptions=False) as client:
             yield client
+
+
+@contextmanager
+def searches_meanwhile(client: TestClient) -> Iterator[list[int]]:
+    """Asks one new search after another while the block runs; gives their statuses, whole once it has ended."""
+    statuses: list[int] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            statuses.append(client.get(f"/api/search?q=retry {len(statuses)}").status_code)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield statuses
+    finally:
+        stop.set()
+        asking.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from starlette.testclient import TestClient
 
 from backfill.web import follow
 from tests.bundle_fixture import SPECS, write_bundle
-from tests.web.client import client_of
+from tests.web.client import client_of, searches_meanwhile
 
 
 @pytest.fixture(autouse=True)
@@ -65,19 +64,9 @@ def test_a_new_state_is_served_without_a_failed_request(bundle: Path, grown: Pat
     with client_of(bundle) as client:
         assert total(client) == 2
         before = client.get("/api/stats").headers["etag"]
-        statuses: list[int] = []
-        stop = threading.Event()
-
-        def ask() -> None:
-            while not stop.is_set():
-                statuses.append(client.get(f"/api/search?q=retry {len(statuses)}").status_code)
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        switch(bundle, grown)
-        assert within(20, lambda: total(client) == len(SPECS))
-        stop.set()
-        asking.join()
+        with searches_meanwhile(client) as statuses:
+            switch(bundle, grown)
+            assert within(20, lambda: total(client) == len(SPECS))
         assert set(statuses) == {200}
         # Answers to the old state are no answers to the new one.
         after = client.get("/api/stats", headers={"if-none-match": before})

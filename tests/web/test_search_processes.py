@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from starlette.testclient import TestClient
 from backfill.web import app, follow, frames
 from backfill.web.processes import Ended, SearchProcess, SearchProcesses, default_processes
 from tests.bundle_fixture import SPECS, Fixture, write_bundle
-from tests.web.client import client_of
+from tests.web.client import client_of, searches_meanwhile
 from tests.web.test_follow import switch, total, within
 from tests.web.test_serve import serving
 
@@ -159,20 +158,10 @@ def test_processes_go_over_to_a_new_state(tmp_path: Path, monkeypatch: pytest.Mo
     bundle = write_bundle(tmp_path / "bundle", specs=SPECS[:2]).path
     grown = write_bundle(tmp_path / "grown", specs=SPECS).path
     with SearchProcesses(bundle, 1) as own, client_of(bundle, processes=own) as client:
-        statuses: list[int] = []
-        stop = threading.Event()
-
-        def ask() -> None:
-            while not stop.is_set():
-                statuses.append(client.get(f"/api/search?q=retry {len(statuses)}").status_code)
-
-        asking = threading.Thread(target=ask)
-        asking.start()
         before = own.pids
-        switch(bundle, grown)
-        assert within(60, lambda: total(client) == len(SPECS))
-        stop.set()
-        asking.join()
+        with searches_meanwhile(client) as statuses:
+            switch(bundle, grown)
+            assert within(60, lambda: total(client) == len(SPECS))
         assert set(statuses) == {200}
         assert own.pids == before
         last = client.get("/api/search", params={"q": SPECS[-1].user}).json()["hits"]
